@@ -1,0 +1,130 @@
+"""From a tensor's name to what it is: component, layer and role.
+
+Model families are data (data/anatomy.json), not code: each has patterns over
+names, tried in order. What no family knows falls back to the first number in
+the name as the layer and the role `other`, and the scan says how many those are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+
+ROLES = (
+    *("embedding", "q", "k", "v", "qkv", "attention output", "mlp in", "mlp out"),
+    *("gate", "norm", "bias", "head", "other"),
+)
+OUTSIDE_BODY = frozenset({"embedding", "head"})
+
+WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.|_forward_module\.)+")
+INNER_WRAPPERS = re.compile(r"\.(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor sits in the network; `component` is encoder, decoder or model."""
+
+    component: str
+    layer: int | None
+    role: str
+    known: bool
+
+    @property
+    def group(self) -> str:
+        """The layer's name in tables and figures: "03", "encoder/03", or "outside"."""
+        if self.layer is None:
+            return "outside"
+        prefix = "" if self.component == "model" else f"{self.component}/"
+        return f"{prefix}{self.layer:02d}"
+
+
+def locate(name: str) -> Place:
+    """What the tensor of this name is."""
+    clean = unwrapped(name)
+    for pattern, role in _patterns():
+        found = pattern.fullmatch(clean)
+        if found:
+            return _place(clean, found, role)
+    number = re.search(r"\d+", clean)
+    return Place(_component(clean), int(number.group()) if number else None, "other", known=False)
+
+
+def locate_all(names: Iterable[str]) -> dict[str, Place]:
+    """What each tensor of one model is.
+
+    A model with a single stack has no components to tell apart, whatever it calls
+    the stack: BERT says `encoder`, OPT says `decoder`.
+    """
+    places = {name: locate(name) for name in names}
+    if {"encoder", "decoder"} <= {place.component for place in places.values()}:
+        return places
+    return {name: replace(place, component="model") for name, place in places.items()}
+
+
+def unwrapped(name: str) -> str:
+    """The name without what DDP, FSDP, torch.compile and DeepSpeed put before it."""
+    return INNER_WRAPPERS.sub("", WRAPPERS.sub("", name))
+
+
+def in_body(role: str, shape: Sequence[int]) -> bool:
+    """Whether the paper's scope counts it: non-scalar, and neither embedding nor output head."""
+    return role not in OUTSIDE_BODY and len(shape) > 0
+
+
+# Buffers that state dicts carry beside parameters. Names alone: a rule that a reader can check.
+BUFFERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        (r"(?:.*\.)?(?:rotary_emb|rotary_pos_emb|rotary)\..*", "rotary table"),
+        (r"(?:.*\.)?(?:inv_freq|original_inv_freq|freqs_cis|cos_cached|sin_cached)", "rotary table"),
+        (r"(?:.*\.)?(?:masked_bias|causal_mask|attn_mask|tril)", "attention mask"),
+        (r"(?:.*\.)?(?:position_ids|token_type_ids)", "index buffer"),
+        (r"(?:.*\.)?(?:running_mean|running_var|num_batches_tracked)", "batch statistics"),
+        (r"(?:optimizer|optim|lr_scheduler|scheduler|exp_avg|exp_avg_sq)[._/].*", "optimizer state"),
+        (r"(?:.*[./])?(?:global_step|(?:.*_slot_v[cr]?))", "optimizer state"),
+    )
+)
+MASK = re.compile(r"(?:.*\.)?(?:attn|attention)(?:\.attention)?\.bias")
+
+
+def not_a_parameter(name: str, shape: Sequence[int]) -> str | None:
+    """Why a stored tensor is no parameter, or None when it is one."""
+    clean = unwrapped(name)
+    if len(shape) == 4 and shape[0] == shape[1] == 1 and MASK.fullmatch(clean):
+        return "attention mask"
+    return next((reason for pattern, reason in BUFFERS if pattern.fullmatch(clean)), None)
+
+
+def _place(name: str, found: re.Match[str], role: str) -> Place:
+    groups = found.groupdict()
+    layer = int(groups["layer"]) if groups.get("layer") else None
+    if role not in ("embedding", "norm", "head") and re.search(r"(?:^|[._/])bias(?:_[kv])?$", name):
+        role = "bias"
+    return Place(_component(name), layer, role, known=True)
+
+
+def _component(name: str) -> str:
+    found = re.search(r"(?:^|[._/])(encoder|decoder)(?=[._/])", name)
+    return found.group(1) if found else "model"
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    table = json.loads(resources.files("normscope.data").joinpath("anatomy.json").read_text("utf-8"))
+    return [
+        (re.compile(_expand(pattern, table["macros"])), role)
+        for family in table["families"]
+        for role, patterns in family["roles"].items()
+        for pattern in patterns
+    ]
+
+
+def _expand(pattern: str, macros: dict[str, str]) -> str:
+    while any(macro in pattern for macro in macros):
+        for macro, meaning in macros.items():
+            pattern = pattern.replace(macro, meaning)
+    return pattern

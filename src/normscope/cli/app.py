@@ -1,0 +1,81 @@
+"""The `normscope` command: one function a subcommand, each parse → one library call → print."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from normscope._version import __version__
+from normscope.errors import NormscopeError
+
+# The order here is the order of the help page. A module holds a function of the command's name.
+COMMANDS: dict[str, str] = {
+    "demo": "normscope.cli.demo",
+    "scan": "normscope.cli.scan",
+    "show": "normscope.cli.show",
+    "fit": "normscope.cli.fit",
+    "report": "normscope.cli.report",
+    "export": "normscope.cli.export",
+}
+
+
+def build() -> typer.Typer:
+    """The application with every command of the table above."""
+    app = typer.Typer(
+        name="normscope",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name, module in COMMANDS.items():
+        app.command(name)(getattr(import_module(module), name))
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from normscope.weights.statistics import backend
+
+        print(f"normscope {__version__}, sums by {backend()}")
+        raise typer.Exit
+
+
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Version, and what computes the sums."
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """See how a transformer's parameters grow while it trains, and what that does to the network."""
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence and an exit code, a traceback only with --debug."""
+    try:
+        build()()
+    except NormscopeError as error:
+        _give_up(error, str(error), error.exit_code)
+    except KeyboardInterrupt as error:
+        _give_up(error, "interrupted; run the same command again to continue", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone: nothing is left to say, nor anybody to say it to
+        raise SystemExit(1) from None
+    except OSError as error:
+        _give_up(error, f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
+    except Exception as error:
+        _give_up(error, f"unexpected {type(error).__name__}: {error} (run with --debug and report it)", 1)
+
+
+def _give_up(error: BaseException, sentence: str, code: int) -> None:
+    if "--debug" in sys.argv:
+        raise error
+    print(f"normscope: {sentence}", file=sys.stderr)
+    raise SystemExit(code) from None

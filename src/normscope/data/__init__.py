@@ -1,0 +1,1 @@
+"""Reference series and the tables of model families."""

@@ -1,0 +1,1 @@
+"""Training frameworks and loggers, each imported only when used."""

@@ -1,0 +1,1 @@
+"""Small transformers to experiment on."""

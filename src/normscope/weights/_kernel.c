@@ -1,0 +1,260 @@
+/* The additive sums of normscope, in one pass over up to three arrays.
+ *
+ *   sums(dtype, theta, previous, initial) -> (sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite)
+ *
+ * with delta = theta - previous: sumsq = |theta|^2, dot = <previous, delta>,
+ * sumsq_delta = |delta|^2, dot_init = <initial, theta>.
+ *
+ * A block of BLOCK elements is summed in float32 lanes, each lane adding only
+ * BLOCK / LANES / UNROLL terms, and the blocks are added up in float64: the
+ * relative error stays near 1e-8 at any length. Three kinds of block leave this
+ * fast path and are done again, element by element in float64: one that holds a
+ * non-finite value (found by its bit pattern; it is counted and left out of the
+ * sums), one so large or so small that float32 squares would overflow or
+ * vanish, and one whose float32 sums came out non-finite.
+ *
+ * float64 input is summed in float64 lanes throughout.
+ *
+ * _lanes.h holds the fast path; it is included once for each instruction set
+ * and the best one the processor has is chosen at import. GCC and Clang only: the
+ * lanes are their vector extension. Nothing knows Python but the last section.
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include <string.h>
+
+#define BLOCK 4096
+#define INLINE static inline __attribute__((always_inline))
+
+typedef struct {
+    double sumsq, dot, sumsq_delta, dot_init, absmax;
+    uint64_t nonfinite;
+} Sums;
+
+/* ---- one element of any type, as float64; the slow path and the tails ---- */
+
+typedef enum { F64, F32, BF16, F16, F8_E4M3FN, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, DTYPES } DType;
+static const size_t WIDTH[DTYPES] = {8, 4, 2, 2, 1, 1, 1, 1};
+
+static float F8[DTYPES][256]; /* filled once at import */
+
+INLINE float bits_to_float(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+INLINE uint32_t float_to_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
+
+INLINE float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+    if ((h & 0x7c00) == 0x7c00) return bits_to_float(sign | rest | 0x7f800000);
+    if ((h & 0x7c00) == 0) { /* zero and subnormals: mantissa times 2^-24 */
+        float x = (float)(h & 0x3ff) * 0x1p-24f;
+        return sign ? -x : x;
+    }
+    return bits_to_float(sign | (rest + (112u << 23)));
+}
+
+INLINE double element(DType dtype, const char *at, size_t i) {
+    at += i * WIDTH[dtype];
+    if (dtype == F64) { double x; memcpy(&x, at, 8); return x; }
+    if (dtype == F32) { float x; memcpy(&x, at, 4); return x; }
+    if (dtype == BF16) { uint16_t h; memcpy(&h, at, 2); return bits_to_float((uint32_t)h << 16); }
+    if (dtype == F16) { uint16_t h; memcpy(&h, at, 2); return half_to_float(h); }
+    return F8[dtype][*(const uint8_t *)at];
+}
+
+INLINE int finite64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return (bits & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+
+static void slow_block(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s) {
+    for (size_t i = 0; i < n; i++) {
+        double x = element(dtype, t, i);
+        if (!finite64(x)) { s->nonfinite++; continue; }
+        double size = x < 0 ? -x : x;
+        if (size > s->absmax) s->absmax = size;
+        s->sumsq += x * x;
+        if (p) {
+            double before = element(dtype, p, i), delta = x - before;
+            if (finite64(before)) { s->dot += before * delta; s->sumsq_delta += delta * delta; }
+        }
+        if (z) {
+            double first = element(dtype, z, i);
+            if (finite64(first)) s->dot_init += first * x;
+        }
+    }
+}
+
+/* ---- the fast path, once for each instruction set ---- */
+
+typedef void Walk(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s);
+
+#define LANES 4
+#define ISA(name) name##_baseline
+#define TARGET
+#include "_lanes.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#define LANES 8
+#define ISA(name) name##_avx2
+#define TARGET __attribute__((target("avx2,fma,f16c")))
+#define HALF(x) _mm256_cvtph_ps((__m128i)(x))
+#include "_lanes.h"
+
+#define LANES 16
+#define ISA(name) name##_avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define HALF(x) _mm512_cvtph_ps((__m256i)(x))
+#include "_lanes.h"
+#endif
+
+static Walk *walk = walk_baseline;
+static const char *instruction_set = "baseline";
+
+static void choose_instruction_set(void) {
+#if defined(__x86_64__) && defined(__linux__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        walk = walk_avx512;
+        instruction_set = "avx512";
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) { /* and f16c, older than both */
+        walk = walk_avx2;
+        instruction_set = "avx2";
+    }
+#endif
+}
+
+/* ---- float8: 256 values a format, from the definition of each ---- */
+
+static void fill_f8(DType dtype, int mantissa, int bias, int fnuz) {
+    int exponents = 7 - mantissa, most = (1 << exponents) - 1;
+    for (int byte = 0; byte < 256; byte++) {
+        int e = (byte & 0x7f) >> mantissa, m = byte & ((1 << mantissa) - 1);
+        double x = e ? 1.0 + (double)m / (1 << mantissa) : (double)m / (1 << mantissa);
+        int shift = (e ? e : 1) - bias;
+        for (; shift > 0; shift--) x *= 2;
+        for (; shift < 0; shift++) x /= 2;
+        int special = fnuz ? byte == 0x80                          /* the one NaN; no infinity */
+            : dtype == F8_E4M3FN ? (byte & 0x7f) == 0x7f           /* NaN only */
+            : e == most;                                           /* e5m2: IEEE */
+        F8[dtype][byte] = special ? bits_to_float(0x7fc00000) : (float)(byte & 0x80 ? -x : x);
+    }
+}
+
+/* ---- Python ---- */
+
+/* A buffer, or None as no buffer; its address in *at. 0 on error. */
+static int borrow(PyObject *from, Py_buffer *view, const char **at) {
+    *at = NULL;
+    if (from == Py_None) return 1;
+    if (PyObject_GetBuffer(from, view, PyBUF_SIMPLE) < 0) return 0;
+    *at = view->buf ? view->buf : "";
+    return 1;
+}
+
+static PyObject *sums(PyObject *self, PyObject *args) {
+    (void)self;
+    int dtype;
+    PyObject *from[3];
+    Py_buffer views[3] = {{0}};
+    const char *at[3] = {NULL, NULL, NULL};
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "iOOO:sums", &dtype, &from[0], &from[1], &from[2])) return NULL;
+    if (dtype < 0 || dtype >= DTYPES) return PyErr_Format(PyExc_ValueError, "no dtype has the number %d", dtype);
+    for (int k = 0; k < 3; k++)
+        if (!borrow(from[k], &views[k], &at[k])) goto done;
+    if (!at[0]) { PyErr_SetString(PyExc_TypeError, "the first array may not be None"); goto done; }
+    Py_ssize_t size = views[0].len;
+    for (int k = 1; k < 3; k++)
+        if (at[k] && views[k].len != size) {
+            PyErr_Format(PyExc_ValueError, "arrays of %zd and %zd bytes", size, views[k].len);
+            goto done;
+        }
+    if ((size_t)size % WIDTH[dtype]) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes are no whole number of elements", size);
+        goto done;
+    }
+    Sums s = {0};
+    Py_BEGIN_ALLOW_THREADS
+    walk((DType)dtype, at[0], at[1], at[2], (size_t)size / WIDTH[dtype], &s);
+    Py_END_ALLOW_THREADS
+    result = Py_BuildValue("(dddddK)", s.sumsq, s.dot, s.sumsq_delta, s.dot_init, s.absmax,
+                           (unsigned long long)s.nonfinite);
+done:
+    for (int k = 0; k < 3; k++) if (at[k]) PyBuffer_Release(&views[k]);
+    return result;
+}
+
+/* sums_many(work, out): the sums of many arrays in one call, by address.
+ *
+ * work holds int64 rows (dtype, elements, theta, previous, initial), an address of 0 for none;
+ * out takes one row of six doubles each. For a live model of thousands of small tensors, where
+ * borrowing a buffer a tensor would cost more than the sums. The caller keeps the memory alive. */
+static PyObject *sums_many(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer work, out;
+    if (!PyArg_ParseTuple(args, "y*w*:sums_many", &work, &out)) return NULL;
+    Py_ssize_t rows = work.len / 40, wrong = work.len % 40 || out.len != rows * 48 ? -1 : 0;
+    const int64_t *row = work.buf;
+    double *to = out.buf;
+    for (Py_ssize_t i = 0; !wrong && i < rows; i++)
+        if (row[5 * i] < 0 || row[5 * i] >= DTYPES || row[5 * i + 1] < 0) wrong = -1;
+    if (!wrong) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < rows; i++, row += 5, to += 6) {
+            Sums s = {0};
+            walk((DType)row[0], (const char *)(intptr_t)row[2], (const char *)(intptr_t)row[3],
+                 (const char *)(intptr_t)row[4], (size_t)row[1], &s);
+            to[0] = s.sumsq; to[1] = s.dot; to[2] = s.sumsq_delta;
+            to[3] = s.dot_init; to[4] = s.absmax; to[5] = (double)s.nonfinite;
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&work);
+    PyBuffer_Release(&out);
+    if (wrong) return PyErr_Format(PyExc_ValueError, "rows of five int64 in and six float64 out were expected");
+    Py_RETURN_NONE;
+}
+
+/* copy_many(work): int64 rows (to, from, bytes), copied without the GIL. */
+static PyObject *copy_many(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer work;
+    if (!PyArg_ParseTuple(args, "y*:copy_many", &work)) return NULL;
+    const int64_t *row = work.buf;
+    Py_ssize_t rows = work.len / 24;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < rows; i++, row += 3)
+        memcpy((void *)(intptr_t)row[0], (const void *)(intptr_t)row[1], (size_t)row[2]);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&work);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"sums", sums, METH_VARARGS,
+     "sums(dtype, theta, previous, initial) -> (sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite)"},
+    {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
+    {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void) {
+    choose_instruction_set();
+    fill_f8(F8_E4M3FN, 3, 7, 0);
+    fill_f8(F8_E5M2, 2, 15, 0);
+    fill_f8(F8_E4M3FNUZ, 3, 8, 1);
+    fill_f8(F8_E5M2FNUZ, 2, 16, 1);
+    PyObject *module = PyModule_Create(&MODULE);
+    if (module && PyModule_AddStringConstant(module, "INSTRUCTION_SET", instruction_set) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

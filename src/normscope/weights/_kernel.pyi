@@ -1,0 +1,9 @@
+from normscope.checkpoints.base import Buffer
+
+INSTRUCTION_SET: str
+
+def sums(
+    dtype: int, theta: Buffer, previous: Buffer | None, initial: Buffer | None, /
+) -> tuple[float, float, float, float, float, int]: ...
+def sums_many(work: Buffer, out: Buffer, /) -> None: ...
+def copy_many(work: Buffer, /) -> None: ...

@@ -1,0 +1,255 @@
+/* The sums of whole blocks, in lanes of one instruction set. Included by _kernel.c
+ * with LANES (a lane is 4 bytes), ISA(name), TARGET and HALF (how this instruction
+ * set widens LANES halves, or nothing) defined. */
+
+#define f32v ISA(f32v)
+#define f64v ISA(f64v)
+#define u32v ISA(u32v)
+#define i32v ISA(i32v)
+#define i16v ISA(i16v)
+#define i64v ISA(i64v)
+#define h16v ISA(h16v)
+#define Pair ISA(Pair)
+#define load_f32 ISA(load_f32)
+#define load_bf16 ISA(load_bf16)
+#define load_f16 ISA(load_f16)
+#define load_f8 ISA(load_f8)
+#define load ISA(load)
+#define sizes16 ISA(sizes16)
+#define sizes32 ISA(sizes32)
+#define largest ISA(largest)
+#define total ISA(total)
+#define fast_block ISA(fast_block)
+#define double_block ISA(double_block)
+#define walk ISA(walk)
+
+typedef float f32v __attribute__((vector_size(4 * LANES)));
+typedef double f64v __attribute__((vector_size(8 * LANES)));
+typedef uint32_t u32v __attribute__((vector_size(4 * LANES)));
+typedef int32_t i32v __attribute__((vector_size(4 * LANES)));
+typedef int16_t i16v __attribute__((vector_size(4 * LANES)));
+typedef int16_t h16v __attribute__((vector_size(2 * LANES)));
+typedef int64_t i64v __attribute__((vector_size(8 * LANES)));
+
+/* ---- 2 * LANES elements as float32, in an order of the loader's own ----
+ * The order may be any: all arrays of a call have one dtype, and sums do not mind. */
+
+typedef struct { f32v a, b; } Pair;
+
+TARGET INLINE Pair load_f32(const char *at, size_t i) {
+    f32v a, b;
+    memcpy(&a, at + 4 * i, sizeof a);
+    memcpy(&b, at + 4 * i + sizeof a, sizeof b);
+    return (Pair){a, b};
+}
+
+/* A bfloat16 is the upper half of a float32: two neighbours in a word, one shift and one mask. */
+TARGET INLINE Pair load_bf16(const char *at, size_t i) {
+    u32v w;
+    memcpy(&w, at + 2 * i, sizeof w);
+    return (Pair){(f32v)(w << 16), (f32v)(w & 0xffff0000u)};
+}
+
+TARGET INLINE Pair load_f16(const char *at, size_t i) {
+#ifdef HALF
+    h16v a, b;
+    memcpy(&a, at + 2 * i, sizeof a);
+    memcpy(&b, at + 2 * i + sizeof a, sizeof b);
+    return (Pair){(f32v)HALF(a), (f32v)HALF(b)};
+#else
+    f32v a = {0}, b = {0};
+    for (int lane = 0; lane < LANES; lane++) {
+        uint16_t h[2];
+        memcpy(h, at + 2 * (i + 2 * (size_t)lane), sizeof h);
+        a[lane] = half_to_float(h[0]);
+        b[lane] = half_to_float(h[1]);
+    }
+    return (Pair){a, b};
+#endif
+}
+
+TARGET INLINE Pair load_f8(DType dtype, const char *at, size_t i) {
+    const uint8_t *byte = (const uint8_t *)at + i;
+    f32v a = {0}, b = {0};
+    for (int lane = 0; lane < LANES; lane++) {
+        a[lane] = F8[dtype][byte[2 * lane]];
+        b[lane] = F8[dtype][byte[2 * lane + 1]];
+    }
+    return (Pair){a, b};
+}
+
+TARGET INLINE Pair load(DType dtype, const char *at, size_t i) {
+    if (dtype == F32) return load_f32(at, i);
+    if (dtype == BF16) return load_bf16(at, i);
+    if (dtype == F16) return load_f16(at, i);
+    return load_f8(dtype, at, i);
+}
+
+/* ---- the largest magnitude, as the bits without the sign: they order like the values,
+ * and infinity and NaN come out on top. 16-bit types are compared before they are widened. ---- */
+
+TARGET INLINE i16v sizes16(i16v top, const char *at, size_t i) {
+    i16v w;
+    memcpy(&w, at + 2 * i, sizeof w);
+    w &= 0x7fff;
+    i16v keep = top > w;
+    return (top & keep) | (w & ~keep);
+}
+
+TARGET INLINE i32v sizes32(i32v top, f32v x) {
+    i32v w = (i32v)x & 0x7fffffff, keep = top > w;
+    return (top & keep) | (w & ~keep);
+}
+
+TARGET INLINE double largest(DType dtype, i16v top16, i32v top32) {
+    int32_t most = 0;
+    for (int lane = 0; lane < 2 * LANES; lane++) if (top16[lane] > most) most = top16[lane];
+    if (dtype == BF16) return bits_to_float((uint32_t)most << 16);
+    if (dtype == F16) return half_to_float((uint16_t)most);
+    for (int lane = 0; lane < LANES; lane++) if (top32[lane] > most) most = top32[lane];
+    return bits_to_float((uint32_t)most);
+}
+
+TARGET INLINE double total(f32v x) {
+    double sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += (double)x[lane];
+    return sum;
+}
+
+/* One full block in float32; 0 when it must be done again in float64. `dtype` and the
+ * presence of `p` and `z` are constants at every call, so each combination is a loop of
+ * its own, with eight chains of additions at most: enough to hide their latency. */
+TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const char *z, Sums *s) {
+    f32v sq[4] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
+    i16v top16 = {0};
+    i32v top32[2] = {{0}};
+    const size_t pair = 2 * LANES, stride = p || z ? pair : 2 * pair;
+    for (size_t i = 0; i < BLOCK; i += stride) {
+        _Pragma("GCC unroll 2") for (size_t u = 0; u < stride / pair; u++) {
+            size_t at = i + u * pair;
+            Pair x = load(dtype, t, at);
+            if (dtype == BF16 || dtype == F16) top16 = sizes16(top16, t, at);
+            else { top32[0] = sizes32(top32[0], x.a); top32[1] = sizes32(top32[1], x.b); }
+            sq[2 * u] += x.a * x.a;
+            sq[2 * u + 1] += x.b * x.b;
+            if (p) {
+                Pair before = load(dtype, p, at);
+                f32v da = x.a - before.a, db = x.b - before.b;
+                dot[0] += before.a * da;
+                dot[1] += before.b * db;
+                dsq[0] += da * da;
+                dsq[1] += db * db;
+            }
+            if (z) {
+                Pair first = load(dtype, z, at);
+                init[0] += first.a * x.a;
+                init[1] += first.b * x.b;
+            }
+        }
+    }
+    double absmax = largest(dtype, top16, sizes32(top32[0], (f32v)top32[1]));
+    double dots = total(dot[0]) + total(dot[1]), deltas = total(dsq[0]) + total(dsq[1]);
+    double inits = total(init[0]) + total(init[1]);
+    /* Between these, squares, products and their sums stay well inside float32. */
+    int inside = absmax == 0 || (absmax >= 0x1p-30 && absmax <= 0x1p55);
+    if (!inside || !finite64(dots) || !finite64(deltas) || !finite64(inits)) return 0;
+    s->sumsq += total(sq[0]) + total(sq[1]) + total(sq[2]) + total(sq[3]);
+    s->dot += dots;
+    s->sumsq_delta += deltas;
+    s->dot_init += inits;
+    if (absmax > s->absmax) s->absmax = absmax;
+    return 1;
+}
+
+TARGET INLINE int double_block(const char *t, const char *p, const char *z, Sums *s) {
+    f64v sq = {0}, dot = {0}, dsq = {0}, init = {0};
+    i64v top = {0};
+    for (size_t i = 0; i < BLOCK; i += LANES) {
+        f64v x, before, first;
+        memcpy(&x, t + 8 * i, sizeof x);
+        i64v size = (i64v)x & 0x7fffffffffffffff, keep = top > size;
+        top = (top & keep) | (size & ~keep);
+        sq += x * x;
+        if (p) {
+            memcpy(&before, p + 8 * i, sizeof before);
+            dot += before * (x - before);
+            dsq += (x - before) * (x - before);
+        }
+        if (z) {
+            memcpy(&first, z + 8 * i, sizeof first);
+            init += first * x;
+        }
+    }
+    Sums b = {0};
+    int64_t most = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        b.sumsq += sq[lane];
+        b.dot += dot[lane];
+        b.sumsq_delta += dsq[lane];
+        b.dot_init += init[lane];
+        if (top[lane] > most) most = top[lane];
+    }
+    if (most >= 0x7ff0000000000000 || !finite64(b.dot) || !finite64(b.sumsq_delta) || !finite64(b.dot_init)) return 0;
+    memcpy(&b.absmax, &most, 8);
+    s->sumsq += b.sumsq;
+    s->dot += b.dot;
+    s->sumsq_delta += b.sumsq_delta;
+    s->dot_init += b.dot_init;
+    if (b.absmax > s->absmax) s->absmax = b.absmax;
+    return 1;
+}
+
+#define WALK(dtype, p, z)                                                                       \
+    for (; i + BLOCK <= n; i += BLOCK) {                                                        \
+        const char *tb = t + i * WIDTH[dtype];                                                  \
+        const char *pb = (p) ? (p) + i * WIDTH[dtype] : NULL;                                   \
+        const char *zb = (z) ? (z) + i * WIDTH[dtype] : NULL;                                   \
+        if (!((dtype) == F64 ? double_block(tb, pb, zb, s) : fast_block(dtype, tb, pb, zb, s))) \
+            slow_block(dtype, tb, pb, zb, BLOCK, s);                                            \
+    }
+#define NONE ((const char *)NULL)
+#define WALK_ALL(dtype)                     \
+    case dtype:                             \
+        if (p && z) { WALK(dtype, p, z) }   \
+        else if (p) { WALK(dtype, p, NONE) } \
+        else if (z) { WALK(dtype, NONE, z) } \
+        else { WALK(dtype, NONE, NONE) }    \
+        break;
+
+TARGET static void walk(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s) {
+    size_t i = 0, w = WIDTH[dtype];
+    switch (dtype) {
+        WALK_ALL(F64) WALK_ALL(F32) WALK_ALL(BF16) WALK_ALL(F16)
+        WALK_ALL(F8_E4M3FN) WALK_ALL(F8_E5M2) WALK_ALL(F8_E4M3FNUZ) WALK_ALL(F8_E5M2FNUZ)
+        default: break;
+    }
+    slow_block(dtype, t + i * w, p ? p + i * w : NULL, z ? z + i * w : NULL, n - i, s);
+}
+
+#undef f32v
+#undef f64v
+#undef u32v
+#undef i32v
+#undef i16v
+#undef i64v
+#undef h16v
+#undef Pair
+#undef load_f32
+#undef load_bf16
+#undef load_f16
+#undef load_f8
+#undef load
+#undef sizes16
+#undef sizes32
+#undef largest
+#undef total
+#undef fast_block
+#undef double_block
+#undef walk
+#undef WALK
+#undef WALK_ALL
+#undef NONE
+#undef LANES
+#undef ISA
+#undef TARGET
+#undef HALF

@@ -14,6 +14,7 @@
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
     ├── SeriesError             numbers that no law can be fitted to         exit code 1
     └── TrainingError           a lab run or sweep cannot go on              exit code 1
+        └── Diverged            the loss left the finite numbers
 
 A message says what was expected, what came, and what to do next.
 """
@@ -83,3 +84,7 @@ class SeriesError(NormscopeError):
 
 class TrainingError(NormscopeError):
     """A lab run or a sweep cannot go on."""
+
+
+class Diverged(TrainingError):
+    """The loss is no finite number any more."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from normscope.errors import MissingExtra, UsageError
 from normscope.run import Run
 from normscope.table import Table
+from normscope.whole import whole_file
 
 COLUMNS = (
     *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel"),
@@ -42,19 +43,11 @@ def export(run: Run | str | os.PathLike[str], output: str | os.PathLike[str]) ->
     finally:
         if opened is not run:
             opened.close()
-    return write_whole(target, lambda part: writers[target.suffix](table, part))
-
-
-def write_whole(target: Path, write: Callable[[Path], None]) -> Path:
-    """Let `write` fill a file beside `target`, then move it there: never a half-written file."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        write(part)
-        part.replace(target)
+        with whole_file(target) as part:
+            writers[target.suffix](table, part)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 

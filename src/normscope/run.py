@@ -12,167 +12,56 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from contextlib import closing, contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from normscope.errors import NotARunFile, RunFileError, RunVersionError
+from normscope.rows import (
+    NO_PREVIOUS,
+    SCHEMA,
+    TABLE_OF,
+    CheckpointRow,
+    HeadRow,
+    Row,
+    SaturationRow,
+    ScalarRow,
+    TensorRow,
+    WeightRow,
+)
 from normscope.table import Table, Value
+from normscope.whole import whole_file
+
+__all__ = [
+    "NO_PREVIOUS",
+    "CheckpointRow",
+    "HeadRow",
+    "Row",
+    "Run",
+    "SaturationRow",
+    "ScalarRow",
+    "TensorRow",
+    "WeightRow",
+]
 
 APPLICATION_ID = 0x6E6F726D  # "norm"
 VERSION = 1
 
-SCHEMA = """
-CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE checkpoint(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, label TEXT NOT NULL, tokens INTEGER,
-    source TEXT NOT NULL, format TEXT, bytes INTEGER, digest TEXT,
-    PRIMARY KEY(stage, step));
-CREATE TABLE tensor(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, component TEXT NOT NULL, layer INTEGER,
-    role TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL, numel INTEGER NOT NULL,
-    tied_to INTEGER REFERENCES tensor(id));
-CREATE TABLE weight(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, prev_step INTEGER NOT NULL,
-    tensor INTEGER NOT NULL REFERENCES tensor(id),
-    sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
-    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
-    PRIMARY KEY(stage, step, prev_step, tensor)) WITHOUT ROWID;
-CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
-CREATE TABLE saturation(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
-    cosine REAL, deviation REAL, tokens INTEGER, scale REAL, converged INTEGER, baseline REAL,
-    PRIMARY KEY(stage, step, module)) WITHOUT ROWID;
-CREATE TABLE head(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
-    head INTEGER NOT NULL, type TEXT, margin REAL, positions REAL, positions_deviation REAL,
-    split REAL, share REAL, effective REAL, largest REAL, distance REAL, first REAL,
-    PRIMARY KEY(stage, step, module, head)) WITHOUT ROWID;
-CREATE TABLE scalar(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-    PRIMARY KEY(stage, step, name)) WITHOUT ROWID;
-CREATE TABLE artifact(kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(kind, key));
-"""
-
-NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
-
-
-@dataclass(frozen=True)
-class CheckpointRow:
-    """One checkpoint of the series; `stage` is "" unless the series has named stages."""
-
-    step: int
-    label: str
-    source: str
-    stage: str = ""
-    tokens: int | None = None
-    format: str | None = None
-    bytes: int | None = None
-    digest: str | None = None
-
-
-@dataclass(frozen=True)
-class TensorRow:
-    """One parameter; `tied_to` names the tensor whose storage it shares and that is counted instead."""
-
-    id: int
-    name: str
-    component: str
-    layer: int | None
-    role: str
-    shape: tuple[int, ...]
-    dtype: str
-    numel: int
-    tied_to: int | None = None
-
-
-@dataclass(frozen=True)
-class WeightRow:
-    """The additive sums of one tensor at one step against one earlier step.
-
-    `prev_step` is NO_PREVIOUS where there is none; then `dot` and `sumsq_delta` are None.
-    """
-
-    step: int
-    prev_step: int
-    tensor: int
-    sumsq: float
-    dot: float | None = None
-    sumsq_delta: float | None = None
-    dot_init: float | None = None
-    absmax: float | None = None
-    nonfinite: int = 0
-    grad_sumsq: float | None = None
-    grad_dot: float | None = None
-    lr: float | None = None
-    weight_decay: float | None = None
-    stage: str = ""
-
-
-@dataclass(frozen=True)
-class SaturationRow:
-    """The saturation of one layer at one step; `module` is the block's path in the model."""
-
-    step: int
-    module: str
-    layer: int
-    cosine: float
-    deviation: float
-    tokens: int
-    scale: float
-    converged: bool
-    baseline: float | None = None
-    stage: str = ""
-
-
-@dataclass(frozen=True)
-class HeadRow:
-    """What one attention head does at one step; the fields are explained in docs/saturation.md."""
-
-    step: int
-    module: str
-    layer: int
-    head: int
-    type: str
-    margin: float
-    positions: float
-    positions_deviation: float
-    split: float
-    share: float
-    effective: float
-    largest: float
-    distance: float
-    first: float
-    stage: str = ""
-
-
-@dataclass(frozen=True)
-class ScalarRow:
-    """One number logged at one step: loss, lr, weight_decay, tokens, …"""
-
-    step: int
-    name: str
-    value: float
-    stage: str = ""
-
-
-Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | ScalarRow
-_TABLE_OF: dict[type, str] = {
-    CheckpointRow: "checkpoint",
-    WeightRow: "weight",
-    SaturationRow: "saturation",
-    HeadRow: "head",
-    ScalarRow: "scalar",
-}
-
-
 _SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
-_UPSERT_SUMS = (
-    f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(_SUMS)}) VALUES(?,?,?,?,?,?,?,?,?,?) "
-    f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _SUMS)}"
-)
+_LIVE = ("sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay")
+
+
+def _upsert_weight(names: Sequence[str]) -> str:
+    marks = ",".join("?" * (4 + len(names)))
+    return (
+        f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(names)}) VALUES({marks}) "
+        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
+    )
+
+
+_UPSERT_SUMS, _UPSERT_LIVE = _upsert_weight(_SUMS), _upsert_weight(_LIVE)
 
 
 class Run:
@@ -250,6 +139,13 @@ class Run:
         A row that is there keeps its other columns: gradients come only from a live module.
         """
         self._db.executemany(_UPSERT_SUMS, rows)
+
+    def write_live(self, rows: Iterable[Sequence[Value]]) -> None:
+        """Write what a monitor knows of weights: tuples (stage, step, prev_step, tensor, its eight columns).
+
+        A row that is there keeps its other columns: θ₀ and the maximum come only from a scan.
+        """
+        self._db.executemany(_UPSERT_LIVE, rows)
 
     def set_meta(self, key: str, value: Any) -> None:
         """Store one provenance entry as JSON."""
@@ -340,14 +236,14 @@ class Run:
     def table(self, kind: type[Row]) -> Table:
         """All rows of one kind (WeightRow, SaturationRow, …) as columns."""
         names = [field.name for field in fields(kind)]
-        rows = self.query(f"SELECT {', '.join(names)} FROM {_TABLE_OF[kind]} ORDER BY stage, step")
+        rows = self.query(f"SELECT {', '.join(names)} FROM {TABLE_OF[kind]} ORDER BY stage, step")
         return Table.from_rows(names, rows)
 
 
 def _insert(kind: type) -> str:
     names = [field.name for field in fields(kind)]
     marks = ", ".join("?" * len(names))
-    return f"INSERT OR REPLACE INTO {_TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"
+    return f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"
 
 
 def _connect(path: Path, write: bool) -> sqlite3.Connection:
@@ -376,16 +272,9 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _write_empty(path: Path) -> None:
-    """Make the file beside its place and move it there, so that no half-made file is ever seen."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    schema = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION}; {SCHEMA}"
     try:
-        with sqlite3.connect(part) as db:
-            db.executescript(
-                f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION}; {SCHEMA}"
-            )
-        db.close()
-        part.replace(path)
+        with whole_file(path) as part, closing(sqlite3.connect(part)) as db:
+            db.executescript(schema)
     except (sqlite3.Error, OSError) as error:
         raise RunFileError(f"cannot create the run file {path}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -82,9 +82,7 @@ def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
             f"{len(unknown)} names belong to no known model family: {_some(unknown)}; their role is 'other'"
         )
     if nonfinite:
-        said.append(
-            f"NaN or infinite values (up to {nonfinite} at one step): left out of the sums"
-        )
+        said.append(f"NaN or infinite values (up to {nonfinite} at one step): left out of the sums")
     apart = {
         name: why
         for name, why in run.skipped().items()

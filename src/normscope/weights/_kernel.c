@@ -5,9 +5,9 @@
  * with delta = theta - previous: sumsq = |theta|^2, dot = <previous, delta>,
  * sumsq_delta = |delta|^2, dot_init = <initial, theta>.
  *
- * A block of BLOCK elements is summed in float32 lanes, each lane adding only
- * BLOCK / LANES / UNROLL terms, and the blocks are added up in float64: the
- * relative error stays near 1e-8 at any length. Three kinds of block leave this
+ * RUN elements are summed in float32 lanes, each adding a few dozen terms, and the
+ * runs are added up in float64: the relative error stays near 1e-8 at any length.
+ * RUNs are taken a BLOCK at a time. Three kinds of block leave this
  * fast path and are done again, element by element in float64: one that holds a
  * non-finite value (found by its bit pattern; it is counted and left out of the
  * sums), one so large or so small that float32 squares would overflow or
@@ -28,7 +28,8 @@
 #endif
 #include <string.h>
 
-#define BLOCK 4096
+#define BLOCK 4096 /* elements checked together */
+#define RUN 512    /* elements summed in float32 before float64 takes over */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef struct {
@@ -87,6 +88,17 @@ static void slow_block(DType dtype, const char *t, const char *p, const char *z,
             if (finite64(first)) s->dot_init += first * x;
         }
     }
+}
+
+/* Take a block's sums over, unless one is not finite: then 0, and nothing is taken. */
+INLINE int accept(const Sums *b, Sums *s) {
+    if (!finite64(b->sumsq) || !finite64(b->dot) || !finite64(b->sumsq_delta) || !finite64(b->dot_init)) return 0;
+    s->sumsq += b->sumsq;
+    s->dot += b->dot;
+    s->sumsq_delta += b->sumsq_delta;
+    s->dot_init += b->dot_init;
+    if (b->absmax > s->absmax) s->absmax = b->absmax;
+    return 1;
 }
 
 /* ---- the fast path, once for each instruction set ---- */

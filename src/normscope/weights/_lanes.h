@@ -8,6 +8,7 @@
 #define i32v ISA(i32v)
 #define i16v ISA(i16v)
 #define i64v ISA(i64v)
+#define d64v ISA(d64v)
 #define h16v ISA(h16v)
 #define Pair ISA(Pair)
 #define load_f32 ISA(load_f32)
@@ -29,7 +30,8 @@ typedef uint32_t u32v __attribute__((vector_size(4 * LANES)));
 typedef int32_t i32v __attribute__((vector_size(4 * LANES)));
 typedef int16_t i16v __attribute__((vector_size(4 * LANES)));
 typedef int16_t h16v __attribute__((vector_size(2 * LANES)));
-typedef int64_t i64v __attribute__((vector_size(8 * LANES)));
+typedef double d64v __attribute__((vector_size(4 * LANES)));
+typedef int64_t i64v __attribute__((vector_size(4 * LANES)));
 
 /* ---- 2 * LANES elements as float32, in an order of the loader's own ----
  * The order may be any: all arrays of a call have one dtype, and sums do not mind. */
@@ -110,93 +112,94 @@ TARGET INLINE double largest(DType dtype, i16v top16, i32v top32) {
     return bits_to_float((uint32_t)most);
 }
 
-TARGET INLINE double total(f32v x) {
+TARGET INLINE double total(f64v x) {
     double sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += (double)x[lane];
+    for (int lane = 0; lane < LANES; lane++) sum += x[lane];
     return sum;
 }
+
+#define WIDE(x) __builtin_convertvector(x, f64v)
 
 /* One full block in float32; 0 when it must be done again in float64. `dtype` and the
  * presence of `p` and `z` are constants at every call, so each combination is a loop of
  * its own, with eight chains of additions at most: enough to hide their latency. */
 TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const char *z, Sums *s) {
-    f32v sq[4] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
+    const size_t pair = 2 * LANES, stride = p || z ? pair : 2 * pair;
+    f64v sumsq = {0}, dots = {0}, deltas = {0}, inits = {0};
     i16v top16 = {0};
     i32v top32[2] = {{0}};
-    const size_t pair = 2 * LANES, stride = p || z ? pair : 2 * pair;
-    for (size_t i = 0; i < BLOCK; i += stride) {
-        _Pragma("GCC unroll 2") for (size_t u = 0; u < stride / pair; u++) {
-            size_t at = i + u * pair;
-            Pair x = load(dtype, t, at);
-            if (dtype == BF16 || dtype == F16) top16 = sizes16(top16, t, at);
-            else { top32[0] = sizes32(top32[0], x.a); top32[1] = sizes32(top32[1], x.b); }
-            sq[2 * u] += x.a * x.a;
-            sq[2 * u + 1] += x.b * x.b;
-            if (p) {
-                Pair before = load(dtype, p, at);
-                f32v da = x.a - before.a, db = x.b - before.b;
-                dot[0] += before.a * da;
-                dot[1] += before.b * db;
-                dsq[0] += da * da;
-                dsq[1] += db * db;
-            }
-            if (z) {
-                Pair first = load(dtype, z, at);
-                init[0] += first.a * x.a;
-                init[1] += first.b * x.b;
+    for (size_t run = 0; run < BLOCK; run += RUN) {
+        f32v sq[4] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
+        for (size_t i = run; i < run + RUN; i += stride) {
+            _Pragma("GCC unroll 2") for (size_t u = 0; u < stride / pair; u++) {
+                size_t at = i + u * pair;
+                Pair x = load(dtype, t, at);
+                if (dtype == BF16 || dtype == F16) top16 = sizes16(top16, t, at);
+                else { top32[0] = sizes32(top32[0], x.a); top32[1] = sizes32(top32[1], x.b); }
+                sq[2 * u] += x.a * x.a;
+                sq[2 * u + 1] += x.b * x.b;
+                if (p) {
+                    Pair before = load(dtype, p, at);
+                    f32v da = x.a - before.a, db = x.b - before.b;
+                    dot[0] += before.a * da;
+                    dot[1] += before.b * db;
+                    dsq[0] += da * da;
+                    dsq[1] += db * db;
+                }
+                if (z) {
+                    Pair first = load(dtype, z, at);
+                    init[0] += first.a * x.a;
+                    init[1] += first.b * x.b;
+                }
             }
         }
+        sumsq += WIDE(sq[0]) + WIDE(sq[1]) + WIDE(sq[2]) + WIDE(sq[3]);
+        if (p) { dots += WIDE(dot[0]) + WIDE(dot[1]); deltas += WIDE(dsq[0]) + WIDE(dsq[1]); }
+        if (z) inits += WIDE(init[0]) + WIDE(init[1]);
     }
-    double absmax = largest(dtype, top16, sizes32(top32[0], (f32v)top32[1]));
-    double dots = total(dot[0]) + total(dot[1]), deltas = total(dsq[0]) + total(dsq[1]);
-    double inits = total(init[0]) + total(init[1]);
+    Sums b = {total(sumsq), total(dots), total(deltas), total(inits), 0, 0};
+    b.absmax = largest(dtype, top16, sizes32(top32[0], (f32v)top32[1]));
     /* Between these, squares, products and their sums stay well inside float32. */
-    int inside = absmax == 0 || (absmax >= 0x1p-30 && absmax <= 0x1p55);
-    if (!inside || !finite64(dots) || !finite64(deltas) || !finite64(inits)) return 0;
-    s->sumsq += total(sq[0]) + total(sq[1]) + total(sq[2]) + total(sq[3]);
-    s->dot += dots;
-    s->sumsq_delta += deltas;
-    s->dot_init += inits;
-    if (absmax > s->absmax) s->absmax = absmax;
-    return 1;
+    int inside = b.absmax == 0 || (b.absmax >= 0x1p-30 && b.absmax <= 0x1p55);
+    return inside && accept(&b, s);
 }
 
 TARGET INLINE int double_block(const char *t, const char *p, const char *z, Sums *s) {
-    f64v sq = {0}, dot = {0}, dsq = {0}, init = {0};
-    i64v top = {0};
-    for (size_t i = 0; i < BLOCK; i += LANES) {
-        f64v x, before, first;
-        memcpy(&x, t + 8 * i, sizeof x);
-        i64v size = (i64v)x & 0x7fffffffffffffff, keep = top > size;
-        top = (top & keep) | (size & ~keep);
-        sq += x * x;
-        if (p) {
-            memcpy(&before, p + 8 * i, sizeof before);
-            dot += before * (x - before);
-            dsq += (x - before) * (x - before);
-        }
-        if (z) {
-            memcpy(&first, z + 8 * i, sizeof first);
-            init += first * x;
+    const size_t pair = LANES, half = LANES / 2;
+    d64v sq[2] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
+    i64v top[2] = {{0}};
+    for (size_t i = 0; i < BLOCK; i += pair) {
+        _Pragma("GCC unroll 2") for (size_t u = 0; u < 2; u++) {
+            size_t at = 8 * (i + u * half);
+            d64v x, before, first;
+            memcpy(&x, t + at, sizeof x);
+            i64v size = (i64v)x & 0x7fffffffffffffff, keep = top[u] > size;
+            top[u] = (top[u] & keep) | (size & ~keep);
+            sq[u] += x * x;
+            if (p) {
+                memcpy(&before, p + at, sizeof before);
+                d64v delta = x - before;
+                dot[u] += before * delta;
+                dsq[u] += delta * delta;
+            }
+            if (z) {
+                memcpy(&first, z + at, sizeof first);
+                init[u] += first * x;
+            }
         }
     }
     Sums b = {0};
     int64_t most = 0;
-    for (int lane = 0; lane < LANES; lane++) {
-        b.sumsq += sq[lane];
-        b.dot += dot[lane];
-        b.sumsq_delta += dsq[lane];
-        b.dot_init += init[lane];
-        if (top[lane] > most) most = top[lane];
-    }
-    if (most >= 0x7ff0000000000000 || !finite64(b.dot) || !finite64(b.sumsq_delta) || !finite64(b.dot_init)) return 0;
+    for (size_t u = 0; u < 2; u++)
+        for (size_t lane = 0; lane < half; lane++) {
+            b.sumsq += sq[u][lane];
+            b.dot += dot[u][lane];
+            b.sumsq_delta += dsq[u][lane];
+            b.dot_init += init[u][lane];
+            if (top[u][lane] > most) most = top[u][lane];
+        }
     memcpy(&b.absmax, &most, 8);
-    s->sumsq += b.sumsq;
-    s->dot += b.dot;
-    s->sumsq_delta += b.sumsq_delta;
-    s->dot_init += b.dot_init;
-    if (b.absmax > s->absmax) s->absmax = b.absmax;
-    return 1;
+    return finite64(b.absmax) && accept(&b, s);
 }
 
 #define WALK(dtype, p, z)                                                                       \
@@ -232,6 +235,7 @@ TARGET static void walk(DType dtype, const char *t, const char *p, const char *z
 #undef i32v
 #undef i16v
 #undef i64v
+#undef d64v
 #undef h16v
 #undef Pair
 #undef load_f32
@@ -249,6 +253,7 @@ TARGET static void walk(DType dtype, const char *t, const char *p, const char *z
 #undef WALK
 #undef WALK_ALL
 #undef NONE
+#undef WIDE
 #undef LANES
 #undef ISA
 #undef TARGET

@@ -58,30 +58,37 @@ def scan(
     """
     config = config or ScanConfig(**options)
     series = open_series(source, steps=config.steps, revisions=config.revisions)
-    with Run.create(run) as target:
-        scan_series(series, target, config, progress)
+    scan_series(series, run, config, progress)
     return Run(run)
 
 
-def scan_series(series: Series, run: Run, config: ScanConfig, progress: Progress = silent) -> None:
-    """Like `scan`, for a series and a run that are open already."""
+def scan_series(
+    series: Series, run: Run | str | os.PathLike[str], config: ScanConfig, progress: Progress = silent
+) -> None:
+    """Like `scan`, for a series that is open already. A series that cannot be read leaves no run file."""
     with ExitStack() as stack:
-        stages = []
-        for _, entries in groupby(series.entries, key=lambda entry: entry.stage):
-            kept = list(entries)
-            checkpoints = []
-            for entry in kept:
-                checkpoints.append(entry.open())
-                stack.callback(checkpoints[-1].close)
-            stages.append(_Stage(kept, checkpoints, config.skip))
-        with run.transaction():
+        stages = _open_stages(series, config, stack)
+        target = run if isinstance(run, Run) else stack.enter_context(Run.create(run))
+        with target.transaction():
             for stage in stages:
-                stage.register(run)
-            _write_provenance(run, series, config, stages)
-        tasks = [task for stage in stages for task in stage.tasks(run)]
-        _measure(tasks, run, config.workers, progress)
-        with run.transaction():
-            run.set_meta("complete", True)
+                stage.register(target)
+            _write_provenance(target, series, config, stages)
+        tasks = [task for stage in stages for task in stage.tasks(target)]
+        _measure(tasks, target, config.workers, progress)
+        with target.transaction():
+            target.set_meta("complete", True)
+
+
+def _open_stages(series: Series, config: ScanConfig, stack: ExitStack) -> list[_Stage]:
+    stages = []
+    for _, entries in groupby(series.entries, key=lambda entry: entry.stage):
+        kept = list(entries)
+        checkpoints = []
+        for entry in kept:
+            checkpoints.append(entry.open())
+            stack.callback(checkpoints[-1].close)
+        stages.append(_Stage(kept, checkpoints, config.skip))
+    return stages
 
 
 class _Stage:

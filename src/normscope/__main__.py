@@ -1,0 +1,5 @@
+"""`python -m normscope` is the command `normscope`."""
+
+from normscope.cli.app import main
+
+main()

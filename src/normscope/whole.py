@@ -1,0 +1,20 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A path beside `target` to write to; it moves to `target` at the end, or vanishes with an exception."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,163 @@
+"""The first path through the command itself: output, JSON, exit codes, and no traceback ever."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.conftest import random_walk, save_series
+
+
+def normscope(*words, cwd=None, code=0):
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "normscope", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    save_series(folder / "series", random_walk([0, 1, 2, 5, 10, 20, 50, 100, 200, 500]))
+    normscope("scan", folder / "series", "--run", folder / "run.db")
+    return folder / "run.db"
+
+
+def test_scan_says_what_it_measured(tmp_path, series_folder):
+    done = normscope("scan", series_folder, "--run", tmp_path / "r.db")
+    assert "20 tensors, 2,808 parameters" in done.stdout
+    found = json.loads(normscope("scan", series_folder, "--run", tmp_path / "r.db", "--json").stdout)
+    assert found["tensors"] == 20
+    assert found["stages"][0]["last_step"] == 1000
+
+
+@pytest.mark.parametrize("measure", ["norm", "rms", "cosine", "update", "alignment", "distance", "budget"])
+def test_show_has_every_measure(run, measure):
+    rows = json.loads(normscope("show", run, "--measure", measure, "--json").stdout)
+    assert set(rows[0]) == {"step", "group", "measure", "value"}
+    assert normscope("show", run, "--measure", measure).stdout
+
+
+@pytest.mark.parametrize("by", ["layer", "role", "tensor"])
+def test_show_by_group(run, by):
+    rows = json.loads(normscope("show", run, "--by", by, "--json").stdout)
+    assert len({row["group"] for row in rows}) > 2
+    assert "8 of 10 steps" in normscope("show", run, "--by", by).stdout
+
+
+def test_fit_report_export(run, tmp_path):
+    found = json.loads(normscope("fit", run, "--json").stdout)
+    assert {"series", "points", "laws", "best", "exponent"} <= set(found)
+    assert normscope("fit", run).stdout
+    normscope("report", run, "-o", tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+    normscope("export", run, "-o", tmp_path / "w.csv")
+    assert (tmp_path / "w.csv").read_text().startswith("stage,step,prev_step,tensor")
+
+
+def test_the_reference_series_needs_no_file():
+    found = json.loads(normscope("fit", "t5-base", "--json").stdout)
+    r2 = {law["name"]: law["r2"] for law in found["laws"]}
+    assert r2["sqrt"] == pytest.approx(0.99856, abs=5e-6)
+    assert r2["linear"] == pytest.approx(0.9663, abs=5e-5)
+    assert r2["quartic-root"] == pytest.approx(0.9363, abs=5e-5)
+    assert found["exponent"]["value"] == pytest.approx(0.559, abs=5e-4)
+
+
+def test_one_checkpoint_works_and_has_no_law(tmp_path):
+    folder = save_series(tmp_path / "one", random_walk([7]))
+    normscope("scan", folder, "--run", tmp_path / "r.db")
+    assert "norm" in normscope("show", tmp_path / "r.db").stdout
+    assert "points" in normscope("fit", tmp_path / "r.db", code=1).stderr
+    normscope("report", tmp_path / "r.db", "-o", tmp_path / "report.html")
+
+
+def write_evil(path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (path.with_name("ran"),))
+
+    torch.save({"model": Evil()}, path)
+
+
+BAD_SOURCES = {
+    "empty folder": (lambda folder: None, "is empty"),
+    "no checkpoint": (lambda folder: (folder / "notes.txt").write_text("hello"), "holds no checkpoint"),
+    "truncated": (
+        lambda folder: (
+            save_file({"a": torch.ones(1000)}, folder / "step_1.safetensors"),
+            (folder / "step_1.safetensors").write_bytes((folder / "step_1.safetensors").read_bytes()[:900]),
+        ),
+        "step_1.safetensors",
+    ),
+    "not a checkpoint": (lambda folder: (folder / "step_1.pt").write_bytes(b"hello" * 100), "step_1.pt"),
+    "runs code": (lambda folder: write_evil(folder / "step_1.pt"), "step_1.pt"),
+    "no step": (lambda folder: save_file({"a": torch.ones(1)}, folder / "final.safetensors"), "--steps"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_SOURCES)
+def test_bad_sources_are_one_sentence(tmp_path, kind):
+    make, expected = BAD_SOURCES[kind]
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    make(folder)
+    done = normscope("scan", folder, "--run", tmp_path / "r.db", code=1)
+    assert expected in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (folder / "ran").exists()
+    assert not (tmp_path / "r.db").exists(), "a failed scan leaves no run file behind"
+
+
+def test_bad_runs_are_one_sentence(tmp_path):
+    (tmp_path / "x.db").write_text("no database " * 100)
+    for command in ("show", "export", "report"):
+        assert "x.db is not a run file" in normscope(command, tmp_path / "x.db", code=1, cwd=tmp_path).stderr
+        assert "no run file" in normscope(command, tmp_path / "y.db", code=1, cwd=tmp_path).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
+
+
+def test_wrong_calls_exit_with_2(run, tmp_path):
+    assert "no measure is called 'weight'" in normscope("show", run, "--measure", "weight", code=2).stderr
+    assert "whole numbers" in normscope("scan", tmp_path, "--steps", "a,b", code=2).stderr
+    normscope("nonsense", code=2)
+
+
+@pytest.mark.parametrize(("room", "left"), [(4096, False), (70_000, True)])
+def test_a_full_disk(tmp_path, room, left):
+    """No more than `room` bytes a file can be written: one sentence, and a run file that is whole or not there."""
+    resource = pytest.importorskip("resource")
+    shapes = {f"h.{i}.mlp.c_fc.weight": (4, 4) for i in range(800)}
+    folder = save_series(tmp_path / "series", random_walk([1, 2, 3], shapes=shapes))
+    script = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}));"
+        "from normscope.cli.app import main; main()"
+    )
+    assert resource
+    words = ["scan", str(folder), "--run", str(tmp_path / "r.db")]
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["r.db"] if left else []) + ["series"]
+    if left:
+        normscope("scan", folder, "--run", tmp_path / "r.db")
+
+
+def test_version_says_what_computes_the_sums():
+    assert "sums by" in normscope("--version").stdout
+
+
+def test_help_is_quick_and_complete():
+    began = time.monotonic()
+    text = normscope("--help").stdout
+    from normscope.cli.app import COMMANDS
+
+    assert all(name in text for name in COMMANDS)
+    assert time.monotonic() - began < 30, "only a hang fails here; the time itself is in make bench"

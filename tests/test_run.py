@@ -1,0 +1,126 @@
+"""The run file: what is written is read, twice written is once there, and bad files are named."""
+
+import sqlite3
+
+import pytest
+
+from normscope.errors import NotARunFile, RunFileError, RunVersionError
+from normscope.run import CheckpointRow, HeadRow, Run, SaturationRow, ScalarRow, TensorRow, WeightRow
+
+TENSOR = TensorRow(1, "h.0.attn.c_attn.weight", "model", 0, "qkv", (4, 12), "float32", 48)
+ROWS = [
+    CheckpointRow(0, "step0", "a/step0"),
+    CheckpointRow(10, "step10", "a/step10", tokens=1000, bytes=5),
+    WeightRow(0, -1, 1, 4.0),
+    WeightRow(10, 0, 1, 9.0, 1.0, 3.0, 5.0, 0.5),
+    SaturationRow(0, "h.0", 0, 0.5, 0.1, 100, 1024.0, True),
+    HeadRow(0, "h.0.attn", 0, 3, "argmax", 0.2, 1.1, 0.1, 0.0, 0.3, 2.0, 0.9, 1.5, 0.1),
+    ScalarRow(0, "loss", 5.5),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.db"
+
+
+def fill(path):
+    with Run.create(path) as run, run.transaction():
+        run.add_tensor(TENSOR)
+        run.write(ROWS)
+        run.set_meta("command", ["normscope", "scan"])
+        run.set_artifact("attention", "0/h.0/3", {"tokens": ["a"]})
+        run.set_skipped([("x", "buffer")])
+
+
+def test_what_is_written_is_read(path):
+    fill(path)
+    with Run(path) as run:
+        assert run.checkpoints() == ROWS[:2]
+        assert run.tensors() == [TENSOR]
+        assert run.meta == {"command": ["normscope", "scan"]}
+        assert run.skipped() == {"x": "buffer"}
+        assert run.artifacts("attention") == {"0/h.0/3": {"tokens": ["a"]}}
+        assert run.stages() == [""]
+        for kind in (WeightRow, SaturationRow, HeadRow, ScalarRow):
+            assert [kind(**row) for row in run.table(kind)] == [row for row in ROWS if type(row) is kind]
+
+
+def test_writing_twice_changes_nothing(path):
+    fill(path)
+    with Run(path) as run:
+        once = run.query("SELECT * FROM weight"), run.query("SELECT * FROM scalar")
+    fill(path)
+    with Run(path) as run:
+        assert (run.query("SELECT * FROM weight"), run.query("SELECT * FROM scalar")) == once
+
+
+def test_sums_leave_the_gradient_columns_alone(path):
+    fill(path)
+    with Run.create(path) as run, run.transaction():
+        run.write([WeightRow(11, 10, 1, 1.0, grad_sumsq=7.0, lr=0.1)])
+        run.write_sums([("", 11, 10, 1, 2.0, 0.0, 0.0, 0.0, 1.0, 0)])
+    with Run(path) as run:
+        assert run.query("SELECT sumsq, grad_sumsq, lr FROM weight WHERE step = 11") == [(2.0, 7.0, 0.1)]
+
+
+def test_an_interrupted_transaction_leaves_nothing(path):
+    fill(path)
+    with Run.create(path) as run:
+        with pytest.raises(KeyboardInterrupt), run.transaction():
+            run.write([ScalarRow(99, "loss", 1.0)])
+            raise KeyboardInterrupt
+        assert run.query("SELECT count(*) FROM scalar") == [(1,)]
+
+
+def test_forgetting_what_came_after_a_step(path):
+    fill(path)
+    with Run.create(path) as run:
+        with run.transaction():
+            run.delete_after(0)
+        assert [row.step for row in run.checkpoints()] == [0]
+        assert run.query("SELECT step FROM weight") == [(0,)]
+
+
+def test_no_file(path):
+    with pytest.raises(RunFileError, match="no run file at .*normscope scan"):
+        Run(path)
+
+
+def test_a_file_that_is_something_else(path):
+    path.write_text("step,norm\n" * 200)
+    with pytest.raises(NotARunFile, match="no SQLite database"):
+        Run(path)
+
+
+def test_somebody_elses_database(path):
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE x(y)")
+    db.close()
+    with pytest.raises(NotARunFile, match="not a normscope run file"):
+        Run(path)
+
+
+def test_a_run_file_of_another_version(path):
+    fill(path)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(RunVersionError, match="version 99.*reads version 1"):
+        Run(path)
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RunFileError, match="cannot create the run file"):
+        Run.create(blocked / "run.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_reader_may_look_while_a_writer_is_open(path):
+    fill(path)
+    with Run.create(path) as writer, Run(path) as reader:
+        with writer.transaction():
+            writer.write([ScalarRow(5, "loss", 1.0)])
+        assert reader.query("SELECT count(*) FROM scalar") == [(2,)]

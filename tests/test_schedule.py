@@ -1,0 +1,42 @@
+"""When to record: membership against the list, and the text form."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from normscope.errors import UsageError
+from normscope.schedule import AtSteps, Every, Logarithmic, at_steps, every, logarithmic, parse
+
+
+@given(
+    st.one_of(st.builds(Every, st.integers(1, 50)), st.builds(Logarithmic, st.integers(1, 40))),
+    st.integers(0, 3000),
+)
+def test_membership_and_list_agree(schedule, until):
+    assert schedule.steps(until) == [step for step in range(until + 1) if step in schedule]
+    assert schedule.steps(until)[0] == 0
+
+
+def test_logarithmic_is_even_in_log():
+    assert logarithmic(1).steps(5000) == [0, 1, 10, 100, 1000]
+    points = logarithmic(10).steps(10**6)
+    ratios = [b / a for a, b in itertools.pairwise(points[20:])]
+    assert all(ratio == pytest.approx(10**0.1, rel=0.02) for ratio in ratios)
+
+
+def test_listed_steps():
+    assert at_steps([5, 1, 100]).steps(50) == [1, 5]
+    assert 2 not in at_steps([1])
+
+
+@pytest.mark.parametrize("schedule", [every(7), logarithmic(12), at_steps([0, 3, 9]), AtSteps(frozenset())])
+def test_text_form_round_trip(schedule):
+    assert parse(str(schedule)) == schedule
+
+
+@pytest.mark.parametrize("text", ["sometimes", "every:x", "every:0", "log:0", "1,two"])
+def test_nonsense_is_refused(text):
+    with pytest.raises(UsageError):
+        parse(text)

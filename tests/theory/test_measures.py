@@ -1,0 +1,132 @@
+"""Each measure against torch on the parameters themselves, and the identities between them."""
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.anatomy import in_body, locate
+from normscope.errors import RunFileError, UsageError
+from normscope.run import Run, TensorRow, WeightRow
+from normscope.theory.measures import group, series
+from normscope.theory.summary import constant, summarise
+from normscope.theory.tables import long_table
+from normscope.weights.scan import scan
+
+
+@pytest.fixture
+def run(tmp_path, series_folder):
+    with scan(series_folder, tmp_path / "run.db") as opened:
+        yield opened
+
+
+def flat(state, keep):
+    return torch.cat([value.double().flatten() for name, value in state.items() if keep(name)])
+
+
+def body(name):
+    return in_body(locate(name).role, (1,))
+
+
+DEFINITIONS = {
+    "norm": lambda x, p, z: x.norm(),
+    "rms": lambda x, p, z: x.square().mean().sqrt(),
+    "distance": lambda x, p, z: (x - z).norm(),
+    "cosine": lambda x, p, z: p @ x / p.norm() / x.norm(),
+    "update": lambda x, p, z: (x - p).norm(),
+    "alignment": lambda x, p, z: p @ (x - p) / p.norm() / (x - p).norm(),
+    "radial": lambda x, p, z: 2 * p @ (x - p),
+    "diffusive": lambda x, p, z: (x - p).square().sum(),
+    "growth": lambda x, p, z: x.square().sum() - p.square().sum(),
+}
+
+
+@pytest.mark.parametrize("measure", DEFINITIONS)
+@pytest.mark.parametrize("scope", ["body", "all"])
+def test_totals_are_the_definitions(run, states, measure, scope):
+    keep = body if scope == "body" else lambda name: True
+    steps = sorted(states)
+    vectors = [flat(states[step], keep) for step in steps]
+    (found,) = series(run, measure, scope=scope)
+    needs_previous = measure not in ("norm", "rms", "distance")
+    expected = [
+        float(DEFINITIONS[measure](x, p, vectors[0]))
+        for x, p in zip(vectors[needs_previous:], [vectors[0], *vectors][needs_previous:], strict=False)
+    ]
+    assert found.steps.tolist() == steps[needs_previous:]
+    np.testing.assert_allclose(found.values, expected, rtol=1e-6, atol=1e-4 * float(vectors[0].norm()))
+
+
+@pytest.mark.parametrize("by", ["layer", "role", "tensor", "component"])
+def test_groups_add_up_to_the_total(run, by):
+    total = group(run, scope="all")
+    parts = group(run, by=by, scope="all")
+    for name in ("sumsq", "dot", "sumsq_delta", "dot_init", "numel"):
+        np.testing.assert_allclose(
+            getattr(parts, name).sum(axis=-1), getattr(total, name).sum(axis=-1), rtol=1e-12, equal_nan=True
+        )
+
+
+def test_groups_are_named_by_the_anatomy(run):
+    assert group(run, by="layer", scope="all").groups == ("00", "01", "02", "outside")
+    assert "embedding" not in group(run, by="role").groups
+    assert "embedding" in group(run, by="role", scope="all").groups
+
+
+def test_bounds(run):
+    for by in ("total", "tensor"):
+        grouped = group(run, by=by, scope="all")
+        for name in ("cosine", "alignment"):
+            values = grouped.measure(name)
+            assert np.nanmax(np.abs(values)) <= 1 + 1e-9
+
+
+def test_the_budget_adds_up_to_the_growth_of_the_squared_norm(run):
+    (norm,) = series(run, "norm")
+    found = long_table(run, "budget")
+    total = sum(found.cells[step, "total", "growth"] for step in found.steps)
+    assert total == pytest.approx(norm.values[-1] ** 2 - norm.values[0] ** 2, rel=1e-6)
+    for step in found.steps:
+        growth, radial, diffusive = found.values(step, "total")
+        assert growth == pytest.approx(radial + diffusive)
+
+
+def live_run(path, steps):
+    """One-step updates only, as a monitor writes them: no row for the step before."""
+    with Run.create(path) as run, run.transaction():
+        run.add_tensor(TensorRow(1, "h.0.mlp.c_fc.weight", "model", 0, "mlp in", (2,), "float32", 2))
+        run.write(WeightRow(step, step - 1, 1, 4.0, 0.5, 1.0) for step in steps)
+    return Run(path)
+
+
+def test_a_live_run_has_one_step_updates(tmp_path):
+    with live_run(tmp_path / "live.db", [1, 10, 100]) as run:
+        grouped = group(run)
+        before = 4.0 - 2 * 0.5 - 1.0
+        np.testing.assert_allclose(grouped.sumsq_previous[:, 0], before)
+        np.testing.assert_allclose(grouped.measure("cosine")[:, 0], (before + 0.5) / (before * 4) ** 0.5)
+        assert grouped.previous.tolist() == [0, 9, 99]
+
+
+def test_words_that_mean_nothing(run):
+    for words in ({"measure": "weight"}, {"by": "colour"}, {"scope": "soul"}, {"stage": "2"}):
+        with pytest.raises(UsageError, match="known are|no stage"):
+            series(run, **words)
+
+
+def test_an_empty_run(tmp_path):
+    with (
+        Run.create(tmp_path / "run.db") as run,
+        pytest.raises(RunFileError, match="no weight statistics yet"),
+    ):
+        series(run)
+
+
+def test_summary(run, states):
+    found = summarise(run)
+    (stage,) = found.stages
+    assert (stage.checkpoints, stage.first_step, stage.last_step) == (4, 0, 1000)
+    assert stage.norm_all_last == pytest.approx(float(flat(states[1000], lambda name: True).norm()), rel=1e-7)
+    assert stage.norm_last == pytest.approx(float(flat(states[1000], body).norm()), rel=1e-7)
+    assert found.parameters == sum(value.numel() for value in states[0].values())
+    assert found.warnings == ()
+    assert constant(run) == []

@@ -1,0 +1,277 @@
+"""A scan against sums made with torch in float64, and what resuming must mean."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.extents import TableCheckpoint
+from normscope.errors import CheckpointError
+from normscope.run import NO_PREVIOUS, Run, WeightRow
+from normscope.weights import walk
+from normscope.weights.scan import scan
+from tests.conftest import random_walk, save_series
+
+
+def rows_of(path):
+    with Run(path) as run:
+        names = {tensor.id: tensor.name for tensor in run.tensors()}
+        return {(row["step"], row["prev_step"], names[row["tensor"]]): row for row in run.table(WeightRow)}
+
+
+def expected_rows(states):
+    """The definition, pair by pair, in float64."""
+    steps = sorted(states)
+    first = states[steps[0]]
+    for previous, step in zip([None, *steps[:-1]], steps, strict=True):
+        for name, tensor in states[step].items():
+            x, z = tensor.double().flatten(), first[name].double().flatten()
+            p = states[previous][name].double().flatten() if previous is not None else None
+            yield (
+                (step, NO_PREVIOUS if previous is None else previous, name),
+                {
+                    "sumsq": x @ x,
+                    "dot": None if p is None else p @ (x - p),
+                    "sumsq_delta": None if p is None else (x - p) @ (x - p),
+                    "dot_init": z @ x,
+                    "absmax": x.abs().max(),
+                },
+            )
+
+
+def assert_rows(path, states):
+    found = rows_of(path)
+    expected = dict(expected_rows(states))
+    assert found.keys() == expected.keys()
+    for key, row in expected.items():
+        for column, value in row.items():
+            if value is None:
+                assert found[key][column] is None
+            else:
+                assert found[key][column] == pytest.approx(
+                    float(value), rel=1e-7, abs=1e-7 * float(row["sumsq"])
+                )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_sums_of_every_pair(tmp_path, dtype):
+    states = random_walk([0, 10, 100, 1000], dtype=dtype)
+    scan(save_series(tmp_path / "series", states), tmp_path / "run.db").close()
+    assert_rows(tmp_path / "run.db", states)
+
+
+def test_blocks_and_parts_change_nothing(tmp_path, monkeypatch):
+    """A tensor cut into many parts and blocks gives the sums of the whole."""
+    states = random_walk([1, 2, 3], shapes={"big": (300, 70), "empty": (0, 4), "scalar": ()})
+    for state in states.values():
+        state["empty"] = torch.empty(0, 4)
+    folder = save_series(tmp_path / "series", states)
+    scan(folder, tmp_path / "whole.db").close()
+    monkeypatch.setattr(walk, "BLOCK", 1 << 10)
+    monkeypatch.setattr(walk, "SPAN", 1 << 12)
+    scan(folder, tmp_path / "cut.db").close()
+    whole, cut = rows_of(tmp_path / "whole.db"), rows_of(tmp_path / "cut.db")
+    assert whole.keys() == cut.keys()
+    for key, row in whole.items():
+        for column in ("sumsq", "dot", "sumsq_delta", "dot_init"):
+            expected = row[column] and pytest.approx(row[column], rel=1e-7, abs=1e-7 * row["sumsq"])
+            assert cut[key][column] == expected
+
+
+def test_a_dtype_that_changes_along_the_way(tmp_path):
+    states = random_walk([0, 10, 20])
+    states[20] = {name: value.bfloat16() for name, value in states[20].items()}
+    scan(save_series(tmp_path / "series", states), tmp_path / "run.db").close()
+    assert_rows(tmp_path / "run.db", states)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """How many bytes of each (label, tensor) are read."""
+    counts = {}
+    plain = TableCheckpoint.read
+
+    def read(self: Checkpoint, name: str, start: int, stop: int):
+        counts[self.digest, name] = counts.get((self.digest, name), 0) + stop - start
+        return plain(self, name, start, stop)
+
+    monkeypatch.setattr(TableCheckpoint, "read", read)
+    return counts
+
+
+def test_each_byte_is_read_once(tmp_path, states, series_folder, reads):
+    scan(series_folder, tmp_path / "run.db").close()
+    sizes = {name: value.numel() * value.element_size() for name, value in states[0].items()}
+    assert len(reads) == len(states) * len(sizes)
+    assert all(count == sizes[name] for (_, name), count in reads.items())
+
+
+def test_a_finished_scan_reads_nothing_again(tmp_path, series_folder, reads):
+    scan(series_folder, tmp_path / "run.db").close()
+    before = rows_of(tmp_path / "run.db")
+    reads.clear()
+    scan(series_folder, tmp_path / "run.db").close()
+    assert reads == {}
+    assert rows_of(tmp_path / "run.db") == before
+
+
+def test_a_new_checkpoint_costs_its_own_read_its_predecessors_and_the_firsts(tmp_path, reads):
+    states = random_walk([0, 10, 100, 1000, 10_000])
+    folder = save_series(tmp_path / "series", {step: states[step] for step in (0, 10, 100, 1000)})
+    scan(folder, tmp_path / "run.db").close()
+    reads.clear()
+    save_series(folder, {10_000: states[10_000]})
+    scan(folder, tmp_path / "run.db").close()
+    assert len({digest for digest, _ in reads}) == 3
+    assert_rows(tmp_path / "run.db", states)
+
+
+def test_a_checkpoint_put_in_between(tmp_path):
+    states = random_walk([0, 10, 100])
+    folder = save_series(tmp_path / "series", {step: states[step] for step in (0, 100)})
+    scan(folder, tmp_path / "run.db").close()
+    save_series(folder, {10: states[10]})
+    scan(folder, tmp_path / "run.db").close()
+    assert dict(expected_rows(states)).keys() <= rows_of(tmp_path / "run.db").keys()
+
+
+def test_a_checkpoint_that_was_replaced_is_measured_again(tmp_path, states, series_folder):
+    scan(series_folder, tmp_path / "run.db").close()
+    states[10] = random_walk([10], seed=99)[10]
+    save_series(series_folder, {10: states[10]})
+    scan(series_folder, tmp_path / "run.db").close()
+    assert_rows(tmp_path / "run.db", states)
+
+
+def test_an_earlier_first_checkpoint_renews_what_depends_on_it(tmp_path):
+    states = random_walk([0, 10, 100])
+    folder = save_series(tmp_path / "series", {step: states[step] for step in (10, 100)})
+    scan(folder, tmp_path / "run.db").close()
+    save_series(folder, {0: states[0]})
+    scan(folder, tmp_path / "run.db").close()
+    found, expected = rows_of(tmp_path / "run.db"), dict(expected_rows(states))
+    for key, row in expected.items():
+        assert found[key]["dot_init"] == pytest.approx(float(row["dot_init"]), rel=1e-6)
+
+
+def test_tied_tensors_count_once(tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    for step in (1, 2):
+        shared = torch.full((4, 4), float(step))
+        torch.save(
+            {"model": {"wte.weight": shared, "lm_head.weight": shared}, "step": step}, folder / f"s{step}.pt"
+        )
+    with scan(folder, tmp_path / "run.db") as run:
+        assert [(tensor.name, tensor.tied_to) for tensor in run.tensors()] == [
+            ("wte.weight", None),
+            ("lm_head.weight", 1),
+        ]
+        assert len(run.table(WeightRow)) == 2
+
+
+def test_what_is_not_common_is_listed(tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    save_file({"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1)}, folder / "step_1.safetensors")
+    save_file({"a": torch.ones(2), "b": torch.ones(4)}, folder / "step_2.safetensors")
+    with scan(folder, tmp_path / "run.db") as run:
+        assert [tensor.name for tensor in run.tensors()] == ["a"]
+        skipped = run.skipped()
+    assert skipped["c"] == "missing in step_2"
+    assert skipped["b"] == "its shape [3] becomes [4] in step_2"
+
+
+def test_buffers_integers_and_chosen_names_are_skipped_and_listed(tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    state = {
+        "h.0.attn.bias": torch.ones(1, 1, 4, 4),
+        "ids": torch.arange(3),
+        "rope_cos": torch.ones(3),
+        "h.0.mlp.c_fc.weight": torch.ones(2, 2),
+    }
+    save_file(state, folder / "step_1.safetensors")
+    with scan(folder, tmp_path / "run.db", skip=["rope_*"]) as run:
+        assert [tensor.name for tensor in run.tensors()] == ["h.0.mlp.c_fc.weight"]
+        reasons = run.skipped()
+    assert reasons["h.0.attn.bias"] == "attention mask"
+    assert reasons["rope_cos"] == "left out by --skip"
+    assert "int64" in reasons["ids"]
+
+
+def test_nothing_in_common_is_an_error(tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    save_file({"a": torch.ones(2)}, folder / "step_1.safetensors")
+    save_file({"b": torch.ones(2)}, folder / "step_2.safetensors")
+    with pytest.raises(CheckpointError, match="no parameter is common to all checkpoints"):
+        scan(folder, tmp_path / "run.db")
+
+
+def test_non_finite_values_are_counted(tmp_path, states):
+    states[10]["ln_f.weight"][:3] = torch.tensor([float("nan"), float("inf"), float("-inf")])
+    scan(save_series(tmp_path / "series", states), tmp_path / "run.db").close()
+    found = rows_of(tmp_path / "run.db")
+    assert found[10, 0, "ln_f.weight"]["nonfinite"] == 3
+    assert sum(row["nonfinite"] for row in found.values()) == 3
+
+
+def test_stages_stay_apart(tmp_path):
+    folder = tmp_path / "series"
+    folder.mkdir()
+    states = random_walk([1000, 2000])
+    for stage in ("stage1", "stage2"):
+        for step, state in states.items():
+            save_file(state, folder / f"{stage}-step{step}-tokens{step // 1000}B.safetensors")
+    with scan(folder, tmp_path / "run.db") as run:
+        assert run.stages() == ["stage1", "stage2"]
+        assert [(row.stage, row.step, row.tokens) for row in run.checkpoints()] == [
+            (stage, step, step * 1_000_000) for stage in ("stage1", "stage2") for step in (1000, 2000)
+        ]
+        for stage in run.stages():
+            rows = run.query(
+                "SELECT DISTINCT step, prev_step FROM weight WHERE stage = ? ORDER BY 1", (stage,)
+            )
+            assert rows == [(1000, NO_PREVIOUS), (2000, 1000)]
+
+
+SLOW_SCAN = """
+import sys, time
+from normscope.weights import scan as module
+plain = module.walk
+def slow(part, checkpoints):
+    time.sleep(0.05)
+    return plain(part, checkpoints)
+module.walk = slow
+module.FLUSH_SECONDS = 0.01
+module.scan(sys.argv[1], sys.argv[2], workers=1)
+"""
+
+
+def test_a_killed_scan_continues(tmp_path, states, series_folder, reads):
+    """SIGKILL half-way: what was finished is not read again, and the end is the undisturbed one."""
+    run = tmp_path / "run.db"
+    process = subprocess.Popen([sys.executable, "-c", SLOW_SCAN, str(series_folder), str(run)])
+    deadline = time.monotonic() + 60
+    finished = 0
+    while finished < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+        if run.exists():
+            with Run(run) as opened:
+                (finished,) = opened.query("SELECT count(DISTINCT tensor) FROM weight")[0]
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with Run(run) as opened:
+        (finished,) = opened.query("SELECT count(DISTINCT tensor) FROM weight")[0]
+    assert 0 < finished < len(states[0])
+    scan(series_folder, run).close()
+    assert len({name for _, name in reads}) == len(states[0]) - finished
+    scan(series_folder, tmp_path / "undisturbed.db").close()
+    assert rows_of(run) == rows_of(tmp_path / "undisturbed.db")

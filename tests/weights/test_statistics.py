@@ -1,0 +1,160 @@
+"""The sums against a plain float64 version, and the properties that make them worth keeping."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.checkpoints.base import WIDTHS
+from normscope.weights import statistics
+from normscope.weights.statistics import Sums, add, native_sums, torch_sums
+
+WAYS = [pytest.param(torch_sums, id="torch")]
+if statistics._kernel is not None:
+    WAYS.append(pytest.param(native_sums, id="native"))
+SIZES = [0, 1, 7, 4095, 4096, 4097, 3 * 4096 + 5]
+
+
+def draw(dtype, size, seed, scale=0.02):
+    values = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    return values.to(getattr(torch, dtype))
+
+
+def raw(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def slow(theta, previous=None, initial=None):
+    """The definition, in float64, with non-finite values masked out."""
+    x = theta.double().numpy()
+    ok = np.isfinite(x)
+    result = {"sumsq": (x[ok] ** 2).sum(), "absmax": np.abs(x[ok]).max(initial=0.0), "nonfinite": (~ok).sum()}
+    if previous is not None:
+        p = previous.double().numpy()
+        both = ok & np.isfinite(p)
+        delta = x[both] - p[both]
+        result["dot"], result["sumsq_delta"] = (p[both] * delta).sum(), (delta**2).sum()
+    if initial is not None:
+        z = initial.double().numpy()
+        both = ok & np.isfinite(z)
+        result["dot_init"] = (z[both] * x[both]).sum()
+    return Sums(**{name: float(value) for name, value in result.items()})
+
+
+def assert_same(found, expected, scale):
+    assert found.sumsq == pytest.approx(expected.sumsq, rel=1e-7)
+    assert found.sumsq_delta == pytest.approx(expected.sumsq_delta, rel=1e-7)
+    assert found.dot == pytest.approx(expected.dot, rel=1e-7, abs=1e-7 * scale)
+    assert found.dot_init == pytest.approx(expected.dot_init, rel=1e-7, abs=1e-7 * scale)
+    assert found.absmax == expected.absmax
+    assert found.nonfinite == expected.nonfinite
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", WIDTHS)
+@pytest.mark.parametrize("sums", WAYS)
+def test_the_sums_are_what_they_say(sums, dtype, size):
+    theta, previous, initial = (draw(dtype, size, seed) for seed in range(3))
+    found = sums(dtype, raw(theta), raw(previous), raw(initial))
+    expected = slow(theta, previous, initial)
+    assert_same(found, expected, scale=expected.sumsq)
+
+
+@pytest.mark.parametrize("sums", WAYS)
+@pytest.mark.parametrize("given_previous", [True, False])
+@pytest.mark.parametrize("given_initial", [True, False])
+def test_what_is_not_given_is_not_summed(sums, given_previous, given_initial):
+    theta, previous, initial = (draw("bfloat16", 9000, seed) for seed in range(3))
+    found = sums(
+        "bfloat16",
+        raw(theta),
+        raw(previous) if given_previous else None,
+        raw(initial) if given_initial else None,
+    )
+    expected = slow(theta, previous if given_previous else None, initial if given_initial else None)
+    assert_same(found, expected, scale=expected.sumsq)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16", "float8_e5m2"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("sums", WAYS)
+def test_non_finite_values_are_counted_and_left_out(sums, dtype, bad):
+    theta, previous, initial = (draw(dtype, 10_000, seed) for seed in range(3))
+    for tensor, places in ((theta, [3, 5000, 9999]), (previous, [3, 17, 6000]), (initial, [4])):
+        tensor[torch.tensor(places)] = bad
+    found = sums(dtype, raw(theta), raw(previous), raw(initial))
+    assert found.nonfinite == 3
+    assert_same(found, slow(theta, previous, initial), scale=found.sumsq)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-12, 1e12, 1e25, 1e30])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("sums", WAYS)
+def test_very_small_and_very_large_values_keep_their_precision(sums, dtype, scale):
+    theta, previous, initial = (draw(dtype, 8200, seed, scale) for seed in range(3))
+    found = sums(dtype, raw(theta), raw(previous), raw(initial))
+    expected = slow(theta, previous, initial)
+    assert_same(found, expected, scale=expected.sumsq)
+
+
+def test_half_precision_subnormals_count():
+    theta = torch.tensor([6e-8, 1e-7, 3e-5, -6e-5] * 4096, dtype=torch.float16)
+    for sums in (way.values[0] for way in WAYS):
+        assert sums("float16", raw(theta)).sumsq == pytest.approx(slow(theta).sumsq, rel=1e-7)
+
+
+@given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_sums_add_up_over_any_cut(size, cut, seed):
+    cut = min(cut, size)
+    theta, previous, initial = (draw("float32", size, seed + k) for k in range(3))
+    whole = statistics.sums("float32", raw(theta), raw(previous), raw(initial))
+    left = statistics.sums("float32", raw(theta[:cut]), raw(previous[:cut]), raw(initial[:cut]))
+    right = statistics.sums("float32", raw(theta[cut:]), raw(previous[cut:]), raw(initial[cut:]))
+    assert_same(add(left, right), whole, scale=max(whole.sumsq, 1e-300))
+
+
+@given(st.integers(0, 2**32), st.floats(1e-6, 1.0))
+@settings(max_examples=30, deadline=None)
+def test_the_norm_budget_is_exact(seed, size_of_update):
+    previous = draw("float32", 6000, seed)
+    theta = previous + draw("float32", 6000, seed + 1) * size_of_update
+    found = statistics.sums("float32", raw(theta), raw(previous), None)
+    before = statistics.sums("float32", raw(previous), None, None)
+    assert found.sumsq - before.sumsq == pytest.approx(
+        2 * found.dot + found.sumsq_delta, abs=2e-7 * before.sumsq
+    )
+
+
+def test_a_tiny_update_is_not_lost():
+    """‖Δ‖² of an update a millionth of θ: computed from θ − θ′, not from a difference of norms."""
+    previous = draw("float64", 5000, 0)
+    theta = previous * (1 + 1e-9)
+    found = statistics.sums("float64", raw(theta), raw(previous), None)
+    delta = (theta - previous).numpy()
+    assert found.sumsq_delta == pytest.approx(float(delta @ delta), rel=1e-12)
+
+
+@pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+def test_the_kernel_refuses_what_does_not_fit():
+    kernel = statistics._kernel
+    with pytest.raises(ValueError, match="no dtype has the number 99"):
+        kernel.sums(99, b"", None, None)
+    with pytest.raises(ValueError, match="arrays of 8 and 4 bytes"):
+        kernel.sums(1, b"12345678", b"1234", None)
+    with pytest.raises(ValueError, match="no whole number"):
+        kernel.sums(1, b"123", None, None)
+    with pytest.raises(TypeError):
+        kernel.sums(1, None, None, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_two_hundred_million_elements_to_seven_digits(dtype):
+    theta = torch.empty(200_000_000, dtype=getattr(torch, dtype))
+    for part, seed in zip(theta.split(10_000_000), range(20), strict=True):
+        part.copy_(draw("float32", len(part), seed))
+    expected = sum(float(part.double().square().sum()) for part in theta.split(1_000_000))
+    found = statistics.sums(dtype, theta.view(torch.uint8).numpy(), None, None)
+    assert found.sumsq**0.5 == pytest.approx(expected**0.5, rel=1e-7)

@@ -19,7 +19,7 @@ CREATE TABLE weight(
     tensor INTEGER NOT NULL REFERENCES tensor(id),
     sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
     grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
-    PRIMARY KEY(stage, step, prev_step, tensor)) WITHOUT ROWID;
+    PRIMARY KEY(stage, tensor, step, prev_step)) WITHOUT ROWID;
 CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
 CREATE TABLE saturation(
     stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,

@@ -1,0 +1,125 @@
+"""What each lazy format costs in memory and time, through `scan` itself.
+
+    python -m benchmarks formats            4 GiB a checkpoint; NORMSCOPE_BENCH_GIB=1 for less
+
+One checkpoint of each format is written, scanned in a process of its own, and removed.
+The values are zeros, so that writing takes no memory; reading does not notice.
+"""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+PARTS = 16
+SCAN = """
+import resource, sys, time
+from normscope.weights.scan import scan
+import normscope.checkpoints.series, normscope.weights.statistics
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+scan(sys.argv[1], sys.argv[2]).close()
+seconds = time.perf_counter() - began
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024, seconds)
+"""
+
+
+def arrays(elements):
+    """Distinct arrays of zeros; their pages exist only once they are written to."""
+    return {f"layers.{i}.w": np.zeros((elements // PARTS // 1024, 1024), np.float32) for i in range(PARTS)}
+
+
+def tensors(elements):
+    return {name: torch.from_numpy(array) for name, array in arrays(elements).items()}
+
+
+def safetensors(folder, elements):
+    from safetensors.numpy import save_file
+
+    save_file(arrays(elements), folder / "step_1.safetensors")
+
+
+def pytorch(folder, elements):
+    torch.save({"model": tensors(elements)}, folder / "step_1.pt")
+
+
+def pytorch_legacy(folder, elements):
+    torch.save(tensors(elements), folder / "step_1.pt", _use_new_zipfile_serialization=False)
+
+
+def pytorch_strided(folder, elements):
+    torch.save({name: value.T for name, value in tensors(elements).items()}, folder / "step_1.pt")
+
+
+def dcp(folder, elements):
+    import torch.distributed.checkpoint as checkpoint
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checkpoint.save({"model": tensors(elements)}, checkpoint_id=folder / "step_1")
+
+
+def npz(folder, elements):
+    np.savez(folder / "step_1.npz", **arrays(elements))
+
+
+def npz_compressed(folder, elements):
+    np.savez_compressed(folder / "step_1.npz", **arrays(elements))
+
+
+def gguf(folder, elements):
+    """Plain float32, the header by hand."""
+    rows, names = elements // PARTS // 1024, [f"blk.{i}.w".encode() for i in range(PARTS)]
+    head = b"GGUF" + struct.pack("<IQQ", 3, PARTS, 0)
+    for i, name in enumerate(names):
+        head += struct.pack("<Q", len(name)) + name + struct.pack("<I2QIQ", 2, 1024, rows, 0, i * rows * 4096)
+    with (folder / "step_1.gguf").open("wb") as file:
+        file.write(head + b"\0" * (-len(head) % 32))
+        file.truncate(file.tell() + PARTS * rows * 4096)
+
+
+def orbax(folder, elements):
+    import tensorstore
+
+    for name, array in arrays(elements).items():
+        path = f"{folder}/step_1/params.{name}/"
+        metadata = {"chunks": [2048, 1024], "compressor": {"id": "zstd", "level": 1}}
+        spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": path}, "metadata": metadata}
+        store = tensorstore.open(spec, create=True, shape=array.shape, dtype=array.dtype).result()
+        for row in range(0, len(array), 2048):
+            store[row : row + 2048].write(array[row : row + 2048] + np.float32(1)).result()
+
+
+FORMATS = (
+    safetensors, pytorch, pytorch_legacy, pytorch_strided, dcp, npz, npz_compressed, gguf, orbax,
+)  # fmt: skip
+
+
+def measure(write, gibibytes):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "series"
+        folder.mkdir()
+        write(folder, int(gibibytes * 2**30) // 4)
+        words = [sys.executable, "-c", SCAN, str(folder), str(Path(name) / "run.db")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        shutil.rmtree(folder)
+    if done.returncode:
+        print(f"{write.__name__:16} failed: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        return
+    megabytes, seconds = map(float, done.stdout.split())
+    rate = gibibytes * 2**30 / 1e9 / seconds
+    print(f"{write.__name__:16} {megabytes:6.0f} MB above the baseline, {rate:5.1f} GB/s", flush=True)
+
+
+def main():
+    gibibytes = float(os.environ.get("NORMSCOPE_BENCH_GIB", "4"))
+    print(f"one checkpoint of {gibibytes:g} GiB in each format")
+    for write in FORMATS:
+        measure(write, gibibytes)

@@ -1,0 +1,65 @@
+"""The protocol-buffer wire format, as far as a checkpoint's index needs it.
+
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+Value = int | bytes
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")
+
+
+def read_message(data: bytes) -> dict[int, list[Value]]:
+    """Field number → values in order; nested messages stay bytes."""
+    fields: defaultdict[int, list[Value]] = defaultdict(list)
+    position = 0
+    while position < len(data):
+        tag, position = read_varint(data, position)
+        value: Value
+        kind = tag & 7
+        if kind == 0:
+            value, position = read_varint(data, position)
+        else:
+            width, position = read_varint(data, position) if kind == 2 else (_FIXED[kind], position)
+            value, position = data[position : position + width], position + width
+            if position > len(data):
+                raise ValueError("a message is cut short")
+        fields[tag >> 3].append(value)
+    return fields
+
+
+class _Widths(dict[int, int]):
+    def __missing__(self, kind: int) -> int:
+        raise ValueError(f"unknown wire type {kind}")
+
+
+_FIXED = _Widths({1: 8, 5: 4})
+
+
+def number(fields: dict[int, list[Value]], field: int, default: int = 0) -> int:
+    """The last value of a number's field, as a signed 64-bit one."""
+    value = fields[field][-1] if fields.get(field) else default
+    if not isinstance(value, int):
+        raise ValueError("a number was expected")
+    return value - (1 << 64) if value >> 63 else value
+
+
+def messages(fields: dict[int, list[Value]], field: int) -> list[bytes]:
+    """All values of a field of messages."""
+    found = fields.get(field, [])
+    return [value for value in found if isinstance(value, bytes)]

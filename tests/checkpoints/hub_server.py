@@ -1,0 +1,156 @@
+"""A small server that speaks the hub's API, and fails on demand."""
+
+import hashlib
+import itertools
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlparse
+
+
+class Hub:
+    """Repositories as {revision: {path: bytes}}; the storage's answers use up `faults` in turn."""
+
+    def __init__(self, repositories):
+        self.repositories = repositories
+        self.faults = []
+        self.api_faults = []
+        self.sent = []
+        self.requests = []
+        self.expired = set()
+        self.locations = 0
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        # Another origin, as the real storage is: the client follows redirects only within its own.
+        self.storage_url = f"http://localhost:{self.server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def fetched_twice(self):
+        """Whether any byte of any file was sent more than once."""
+        spans = sorted(self.sent)
+        return any(a[0] == b[0] and b[1] < a[2] for a, b in itertools.pairwise(spans))
+
+    def take(self, faults):
+        with self.lock:
+            return faults.pop(0) if faults else None
+
+    def _handler(hub):  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self, status, body=b"", **headers):
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", headers.get("length", str(len(body))))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def do_HEAD(self):
+                self.do_GET()
+
+            def do_GET(self):
+                parts = unquote(urlparse(self.path).path).strip("/").split("/")
+                with hub.lock:
+                    hub.requests.append((self.command, self.path))
+                if parts[0] == "storage":
+                    self.storage(parts)
+                elif (fault := hub.take(hub.api_faults)) is not None:
+                    self.answer(fault, b"busy", **({"Retry_After": "0"} if fault == 429 else {}))
+                elif parts[0] == "api":
+                    self.api(parts)
+                else:
+                    self.resolve(parts)
+
+            def api(self, parts):
+                repository = "/".join(parts[2:4])
+                revisions = hub.repositories.get(repository)
+                if revisions is None:
+                    return self.answer(404, b"{}", X_Error_Code="RepoNotFound")
+                if parts[4] == "refs":
+                    branches = [
+                        {"name": r, "ref": f"refs/heads/{r}", "targetCommit": "0" * 40} for r in revisions
+                    ]
+                    return self.answer(
+                        200, json.dumps({"branches": branches, "tags": [], "converts": []}).encode()
+                    )
+                return self.tree(revisions, parts[5])
+
+            def tree(self, revisions, revision):
+                if revision not in revisions:
+                    return self.answer(404, b"{}", X_Error_Code="RevisionNotFound")
+                files = [hub.describe(path, data) for path, data in revisions[revision].items()]
+                page = int(parse_qs(urlparse(self.path).query).get("cursor", ["0"])[0])
+                headers = {}
+                if page + 3 < len(files):  # so that the client must follow the pages
+                    base = self.path.split("?")[0]
+                    headers["Link"] = f'<{hub.url}{base}?recursive=True&cursor={page + 3}>; rel="next"'
+                return self.answer(200, json.dumps(files[page : page + 3]).encode(), **headers)
+
+            def resolve(self, parts):
+                repository, revision, path = "/".join(parts[:2]), parts[3], "/".join(parts[4:])
+                data = hub.repositories[repository][revision][path]
+                with hub.lock:
+                    hub.locations += 1
+                    key = f"storage/{hub.locations}/{repository}/{revision}/{path}"
+                digest = hashlib.sha256(data).hexdigest()
+                self.answer(
+                    302, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
+                    X_Linked_ETag=f'"{digest}"', X_Repo_Commit="0" * 40, ETag=f'"{digest}"',
+                )  # fmt: skip
+
+            def storage(self, parts):
+                assert self.headers.get("Authorization") is None, "the token must stay with the hub"
+                if int(parts[1]) in hub.expired:
+                    return self.answer(403, b"expired")
+                data = hub.repositories["/".join(parts[2:4])][parts[4]]["/".join(parts[5:])]
+                start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
+                start, stop = int(start), int(stop) + 1
+                body = data[start:stop]
+                headers = {"Content_Range": f"bytes {start}-{stop - 1}/{len(data)}"}
+                fault = hub.take(hub.faults)
+                if fault is None or fault == "short":
+                    body = body[: len(body) // 2] if fault else body
+                    with hub.lock:
+                        hub.sent.append(("/".join(parts[2:]), start, start + len(body)))
+                    return self.answer(206, body, **headers)
+                return self.fail(fault, body, headers, (parts, start))
+
+            def fail(self, fault, body, headers, place):
+                if fault == "cut":
+                    half = body[: len(body) // 2]
+                    with hub.lock:
+                        hub.sent.append(("/".join(place[0][2:]), place[1], place[1] + len(half)))
+                    self.answer(206, half, length=str(len(body)), **headers)
+                    self.close_connection = True
+                elif fault == "long":
+                    self.answer(206, body + b"more", **headers)
+                elif fault == "wrong range":
+                    self.answer(206, body, Content_Range="bytes 0-3/4")
+                elif isinstance(fault, tuple):
+                    self.answer(fault[0], b"later", Retry_After=fault[1])
+                else:
+                    self.answer(fault, b"no")
+
+        return Handler
+
+    @staticmethod
+    def describe(path, data):
+        digest = hashlib.sha256(data).hexdigest()
+        lfs = {"oid": digest, "size": len(data), "pointerSize": 130}
+        return {"type": "file", "oid": digest[:40], "size": len(data), "path": path, "lfs": lfs}

@@ -1,0 +1,229 @@
+"""Files behind fsspec: in memory, on a web server, and in S3 as moto serves it, with faults."""
+
+import functools
+import http.server
+import threading
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from normscope.checkpoints import fsspec_folders, open_series, remote
+from normscope.checkpoints.remote import CHUNK, RangeFile
+from normscope.checkpoints.retry import Retry, Transient
+from normscope.errors import CheckpointError, CorruptCheckpoint
+
+fsspec = pytest.importorskip("fsspec")
+
+
+def tensors(step):
+    generator = torch.Generator().manual_seed(step)
+    shapes = {"embed": (300, 64), "w": (64, 640), "b": (64,), "head": (2000, 64)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def check(series, steps):
+    assert [entry.step for entry in series.entries] == steps
+    for entry in series.entries:
+        checkpoint = entry.open()
+        for name, values in tensors(entry.step).items():
+            whole = values.numpy().tobytes()
+            parts = [
+                checkpoint.read(name, a, min(a + 70_000, len(whole))) for a in range(0, len(whole), 70_000)
+            ]
+            assert b"".join(parts) == whole
+        assert checkpoint.digest
+        checkpoint.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(fsspec_folders, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+
+
+@pytest.fixture
+def memory():
+    filesystem = fsspec.filesystem("memory")
+    for step in (5, 40):
+        filesystem.pipe(f"/run/step_{step}/model.safetensors", save(tensors(step)))
+        filesystem.pipe(f"/run/step_{step}/config.json", b"{}")
+    yield filesystem
+    filesystem.rm("/run", recursive=True)
+
+
+def test_memory(memory):
+    check(open_series("memory://run"), [5, 40])
+    check(open_series("memory://run/step_40"), [40])
+    check(open_series("memory://run/step_40/model.safetensors"), [40])
+    check(open_series(["memory://run/step_40", "memory://run/step_5"]), [5, 40])
+
+
+def test_what_is_not_there(memory):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_series("memory://gone")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_series("nosuchscheme://bucket/x")
+    memory.pipe("/run/empty/notes.txt", b"x")
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        open_series("memory://run/empty")
+
+
+class Ranges(http.server.SimpleHTTPRequestHandler):
+    """A web server that knows ranges, which Python's does not."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        path = self.translate_path(self.path)
+        with open(path, "rb") as file:  # noqa: PTH123
+            data = file.read()
+        start, stop = self.headers.get("Range", f"bytes=0-{len(data) - 1}").removeprefix("bytes=").split("-")
+        start, stop = int(start), min(int(stop) + 1, len(data))
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        self.wfile.write(data[start:stop])
+
+
+def test_a_web_server(tmp_path):
+    pytest.importorskip("aiohttp")
+    (tmp_path / "step_3.safetensors").write_bytes(save(tensors(3)))
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Ranges, directory=tmp_path)
+    ) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        check(open_series(f"http://127.0.0.1:{server.server_address[1]}/step_3.safetensors"), [3])
+        server.shutdown()
+
+
+class Faulty:
+    """Lets every n-th answer of an application fail."""
+
+    def __init__(self, application):
+        self.application, self.faults = application, []
+
+    def __call__(self, environ, start_response):
+        is_data = environ.get("HTTP_RANGE") and environ["REQUEST_METHOD"] == "GET"
+        fault = self.faults.pop(0) if is_data and self.faults else None
+        if isinstance(fault, int):
+            start_response(f"{fault} Busy", [("Content-Length", "0")])
+            return [b""]
+        answer = list(self.application(environ, start_response))
+        return [b"".join(answer)[:1000]] if fault == "cut" else answer
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    import boto3
+    import s3fs
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    application = Faulty(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    for step in (7, 100, 20):
+        client.put_object(Bucket="bucket", Key=f"run/step_{step}.safetensors", Body=save(tensors(step)))
+    client.put_object(Bucket="bucket", Key="run/README.md", Body=b"hello")
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield application
+    client.close()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_s3(s3):
+    check(open_series("s3://bucket/run"), [7, 20, 100])
+    check(open_series("s3://bucket/run/step_20.safetensors"), [20])
+
+
+@pytest.mark.parametrize("fault", [500, 503, "cut"])
+def test_s3_with_faults(s3, fault):
+    series = open_series("s3://bucket/run/step_20.safetensors")
+    s3.faults = [fault, None, fault, fault, None, None, fault]
+    check(series, [20])
+    assert s3.faults == []
+
+
+def test_a_missing_bucket(s3):
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_series("s3://nobucket/run")
+
+
+class Store:
+    """Bytes that are fetched by ranges, and a list of what was fetched."""
+
+    def __init__(self, data, faults=()):
+        self.data, self.faults, self.asked = data, list(faults), []
+
+    def __call__(self, start, stop):
+        fault = self.faults.pop(0) if self.faults else None
+        self.asked.append((start, stop))
+        if fault == "none":
+            raise Transient("nothing")
+        yield self.data[start : (start + stop) // 2]
+        if fault == "half":
+            raise Transient("cut")
+        yield self.data[(start + stop) // 2 : stop]
+
+
+def test_ranges_are_merged_and_edges_kept():
+    data = bytes(range(256)) * 4096
+    store = Store(data)
+    file = RangeFile("f", len(data), store)
+    assert bytes(file.read(10, 20)) == data[10:20]
+    assert bytes(file.read(30, 5 * CHUNK + 7)) == data[30 : 5 * CHUNK + 7]
+    assert bytes(file.read(5 * CHUNK + 7, 6 * CHUNK)) == data[5 * CHUNK + 7 : 6 * CHUNK]
+    assert store.asked == [(0, CHUNK), (CHUNK, 6 * CHUNK)]
+    with pytest.raises(CorruptCheckpoint):
+        file.read(0, len(data) + 1)
+
+
+def test_what_is_kept_is_bounded(monkeypatch):
+    monkeypatch.setattr(remote, "KEPT_CHUNKS", 3)
+    data = bytes(50 * CHUNK)
+    file = RangeFile("f", len(data), Store(data))
+    for chunk in range(50):
+        file.read(chunk * CHUNK, chunk * CHUNK + 5)
+    assert sum(key[0] == file.token for key in remote._kept._chunks) == 3
+    file.close()
+    assert sum(key[0] == file.token for key in remote._kept._chunks) == 0
+
+
+def test_a_cut_goes_on_from_where_it_was():
+    data = bytes(range(256)) * 256
+    store = Store(data, ["half", "none", "half"])
+    file = RangeFile("f", len(data), store, retry=Retry(attempts=3, first=0.001))
+    assert bytes(file.read(0, len(data))) == data
+    half = len(data) // 2
+    assert store.asked == [
+        (0, len(data)),
+        (half, len(data)),
+        (half, len(data)),
+        (half + half // 2, len(data)),
+    ]
+
+
+def test_giving_up_says_so():
+    store = Store(b"x" * 10, ["none"] * 10)
+    with pytest.raises(CheckpointError, match="f could not be read after 3 attempts: nothing"):
+        RangeFile("f", 10, store, retry=Retry(attempts=3, first=0.001)).read(0, 5)
+    assert len(store.asked) == 3
+
+
+def test_what_is_kept_of_one_file_is_never_taken_for_anothers():
+    for value in range(200):  # each is gone, and its memory used again, before the next is made
+        assert bytes(RangeFile("f", 10, Store(bytes([value]) * 10)).read(0, 1)) == bytes([value])

@@ -1,0 +1,199 @@
+"""Hugging Face repositories through the real client, from a server that fails on demand."""
+
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from normscope.checkpoints import hub as hub_module
+from normscope.checkpoints import open_series
+from normscope.checkpoints.hub import parse_address
+from normscope.checkpoints.retry import Retry
+from normscope.errors import CheckpointError, UsageError
+
+from .hub_server import Hub
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+
+def tensors(step):
+    generator = torch.Generator().manual_seed(step)
+    shapes = {"embed": (300, 64), "layer.w": (64, 640), "layer.b": (64,), "norm": (64,), "head": (3000, 64)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def pytorch_bytes(step, tmp_path, **options):
+    torch.save({"model": tensors(step)}, tmp_path / "m.bin", **options)
+    return (tmp_path / "m.bin").read_bytes()
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    revisions = {
+        f"step{step}": {
+            "config.json": b"{}",
+            "model.safetensors": save(tensors(step)),
+            "README.md": b"#",
+            "a.txt": b"",
+        }
+        for step in (0, 1000, 512)
+    }
+    revisions["main"] = revisions["step1000"]
+    with Hub({"owner/name": revisions}) as server:
+        constants = importlib.import_module("huggingface_hub.constants")
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(hub_module, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+        monkeypatch.setenv("HF_TOKEN", "hf_secret_token")
+        yield server
+        huggingface_hub.close_session()
+
+
+def read_all(checkpoint, block=50_000):
+    found = {}
+    for name, tensor in checkpoint.tensors.items():
+        parts = (
+            checkpoint.read(name, a, min(a + block, tensor.nbytes)) for a in range(0, tensor.nbytes, block)
+        )
+        found[name] = b"".join(parts)
+    return found
+
+
+def expected(step):
+    return {name: values.numpy().tobytes() for name, values in tensors(step).items()}
+
+
+def test_revisions_make_a_series(hub):
+    series = open_series("hf://owner/name", revisions="step*")
+    assert [entry.step for entry in series.entries] == [0, 512, 1000]
+    assert series.entries[1].source == "hf://owner/name@step512/model.safetensors"
+    for entry in series.entries:
+        checkpoint = entry.open()
+        assert read_all(checkpoint) == expected(entry.step)
+        assert len(checkpoint.digest) == 64
+    assert not hub.fetched_twice()
+
+
+def test_headers_come_first(hub):
+    for entry in open_series("hf://owner/name", revisions=["step0", "step51*"]).entries:
+        entry.open()
+    assert sum(stop - start for _, start, stop in hub.sent) == 2 * 64 * 1024
+    assert sum(path.startswith("/storage") for _, path in hub.requests) == 2
+
+
+def test_addresses(hub):
+    assert [e.step for e in open_series("hf://owner/name@step512").entries] == [512]
+    with pytest.raises(CheckpointError, match="--steps"):
+        open_series("hf://owner/name")
+    assert [e.step for e in open_series("hf://owner/name", steps=[7]).entries] == [7]
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", "long", "wrong range", 500, 503, (429, "0")], ids=str)
+def test_faults_change_no_number(hub, fault):
+    (entry,) = open_series("hf://owner/name", revisions="step512").entries
+    hub.faults = [fault, None, fault, None, None, fault, fault]
+    assert read_all(entry.open()) == expected(512)
+    assert hub.faults == []
+    assert not hub.fetched_twice(), "what arrived was fetched again"
+
+
+def test_the_servers_wish_to_wait_is_granted(hub):
+    (entry,) = open_series("hf://owner/name", revisions="step0").entries
+    hub.faults = [(429, "1")]
+    started = time.monotonic()
+    entry.open()
+    assert time.monotonic() - started >= 1
+
+
+def test_the_api_may_be_busy_too(hub):
+    hub.api_faults = [500, 429, 503]
+    (entry,) = open_series("hf://owner/name", revisions="step0").entries
+    hub.api_faults = [502]
+    assert read_all(entry.open()) == expected(0)
+
+
+def test_an_expired_address_is_asked_for_again(hub):
+    (entry,) = open_series("hf://owner/name", revisions="step0").entries
+    checkpoint = entry.open()
+    hub.expired.add(hub.locations)
+    assert read_all(checkpoint) == expected(0)
+
+
+def test_a_server_that_never_recovers(hub):
+    (entry,) = open_series("hf://owner/name", revisions="step0").entries
+    hub.faults = [500] * 50
+    with pytest.raises(CheckpointError, match="after 4 attempts: the server answered 500"):
+        entry.open()
+
+
+def test_what_is_not_there(hub):
+    with pytest.raises(CheckpointError, match="no revision that matches nope"):
+        open_series("hf://owner/name", revisions="nope*")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_series("hf://owner/other")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_series("hf://owner/name@gone")
+
+
+@pytest.mark.parametrize("address", ["hf://", "hf://name", "hf:///x", "hf://a//b"])
+def test_what_is_no_address(address):
+    with pytest.raises(UsageError, match="OWNER/NAME"):
+        parse_address(address)
+
+
+def test_revisions_belong_to_the_hub(tmp_path):
+    with pytest.raises(UsageError, match="Revisions"):
+        open_series(tmp_path, revisions="step*")
+
+
+def test_pickles_and_shards(hub, tmp_path):
+    halves = [dict(list(tensors(3).items())[i::2]) for i in range(2)]
+    names = [f"model-0000{i + 1}-of-00002.safetensors" for i in range(2)]
+    weight_map = {name: names[i] for i in range(2) for name in halves[i]}
+    index = json.dumps({"weight_map": weight_map}).encode()
+    hub.repositories["owner/name"] |= {
+        "iter1": {"pytorch_model.bin": pytorch_bytes(1, tmp_path)},
+        "iter2": {"pytorch_model.bin": pytorch_bytes(2, tmp_path, _use_new_zipfile_serialization=False)},
+        "iter3": {
+            "model.safetensors.index.json": index,
+            names[0]: save(halves[0]),
+            names[1]: save(halves[1]),
+        },
+    }
+    for entry in open_series("hf://owner/name", revisions="iter*").entries:
+        assert read_all(entry.open()) == expected(entry.step)
+    assert not hub.fetched_twice()
+
+
+def test_the_environment_variable_in_a_process_of_its_own(hub, tmp_path):
+    code = (
+        "import hashlib\n"
+        "from normscope.checkpoints import open_series\n"
+        "for entry in open_series('hf://owner/name', revisions='step*').entries:\n"
+        "    checkpoint = entry.open()\n"
+        "    data = b''.join(bytes(checkpoint.read(n, 0, t.nbytes)) for n, t in checkpoint.tensors.items())\n"
+        "    print(entry.step, hashlib.sha256(data).hexdigest())\n"
+    )
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    lines = [f"{s} {hashlib.sha256(b''.join(expected_in_file_order(s))).hexdigest()}" for s in (0, 512, 1000)]
+    assert run.stdout.splitlines() == lines
+    assert not list(tmp_path.rglob("*.safetensors")), "nothing is put into the cache"
+
+
+def expected_in_file_order(step):
+    data = save(tensors(step))
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    return [data[8 + length :][slice(*info["data_offsets"])] for info in header.values()]

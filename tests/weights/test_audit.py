@@ -1,0 +1,256 @@
+"""Spoilt copies of a sound series, each with one fault that the audit must name, and the sound one itself."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from normscope.errors import NotARunFile, RunFileError, UsageError
+from normscope.run import Run
+from normscope.weights.audit import audit
+from normscope.weights.scan import scan
+
+STEPS = [1000 * i for i in range(1, 11)]
+
+
+def start(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "wte.weight": 0.2 * torch.randn(64, 32, generator=generator),
+        "h.0.mlp.c_fc.weight": 0.2 * torch.randn(32, 96, generator=generator),
+        "h.0.mlp.c_proj.weight": torch.zeros(96, 32),
+        "h.0.ln_1.weight": torch.ones(32),
+        "h.0.ln_1.bias": torch.zeros(32),
+    }
+
+
+def train(seed, data_seed=None):
+    """Checkpoints of a random walk with weight decay; another `data_seed` is another run from one start."""
+    generator = torch.Generator().manual_seed(100 + (seed if data_seed is None else data_seed))
+    weights, found = start(seed), []
+    for _ in STEPS:
+        for tensor in weights.values():
+            tensor.mul_(0.98).add_(0.02 * torch.randn(tensor.shape, generator=generator))
+        found.append({name: tensor.clone() for name, tensor in weights.items()})
+    return found
+
+
+def write(folder, states, steps=STEPS):
+    folder.mkdir(exist_ok=True, parents=True)
+    for step, state in zip(steps, states, strict=True):
+        save_file(state, folder / f"step_{step}.safetensors")
+    return folder
+
+
+def kinds(result):
+    return {finding.kind for finding in result.findings if finding.confidence >= 0.5}
+
+
+def only(result, kind):
+    assert kinds(result) == {kind}, result.findings
+    assert not result.sound
+    return next(finding for finding in result.findings if finding.kind == kind)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    return train(0)
+
+
+def test_sound_series(tmp_path, sound):
+    result = audit(write(tmp_path / "s", sound))
+    assert result.sound and result.findings == ()
+    assert result.checkpoints == 10 and result.spacing == {"": "every 1000"}
+    assert "mixed-runs" in result.checked and "name" in result.checked
+
+
+def test_duplicate_of_a_neighbour(tmp_path, sound):
+    found = only(audit(write(tmp_path / "s", [*sound[:4], sound[3], *sound[5:]])), "duplicate")
+    assert found.steps == (4000, 5000) and found.confidence == 1
+
+
+def test_duplicate_far_away_with_another_header(tmp_path, sound):
+    folder = write(tmp_path / "s", sound)
+    save_file(sound[1], folder / "step_8000.safetensors", metadata={"format": "pt"})
+    assert only(audit(folder), "duplicate").steps == (2000, 8000)
+
+
+def test_equal_digests_of_unequal_weights_are_no_duplicate(tmp_path):
+    """A digest samples a large file; where the samples miss the change, the sums decide."""
+    base, folder = torch.randn(200_000, generator=torch.Generator().manual_seed(0)), tmp_path / "s"
+    states = []
+    for i in range(4):
+        changed = base.clone()
+        changed[5000] += i + 1
+        states.append({"h.0.mlp.weight": changed.reshape(400, 500)})
+    result = audit(write(folder, states, [1, 2, 3, 4]), run=tmp_path / "r.db")
+    with Run(tmp_path / "r.db") as run:
+        assert len({row.digest for row in run.checkpoints()}) == 1
+    assert "duplicate" not in kinds(result)
+
+
+@pytest.mark.parametrize("data_seed", [None, 7], ids=["other start", "same start"])
+def test_mixed_runs_at_a_boundary(tmp_path, sound, data_seed):
+    other = train(1) if data_seed is None else train(0, data_seed)
+    found = only(audit(write(tmp_path / "s", [*sound[:6], *other[6:]])), "mixed-runs")
+    assert found.steps == (7000, 8000, 9000, 10000)
+    assert found.numbers["boundary"] == 7000
+
+
+def test_mixed_runs_block_and_alternation(tmp_path, sound):
+    other = train(1)
+    block = only(audit(write(tmp_path / "b", [*sound[:4], *other[4:7], *sound[7:]])), "mixed-runs")
+    assert block.steps == (5000, 6000, 7000)
+    turns = [pair[i % 2] for i, pair in enumerate(zip(sound, other, strict=True))]
+    assert only(audit(write(tmp_path / "a", turns)), "mixed-runs").steps == tuple(STEPS[1::2])
+
+
+def test_one_foreign_checkpoint(tmp_path, sound):
+    other = train(1)
+    for place in (0, 5, 9):
+        states = [*sound[:place], other[place], *sound[place + 1 :]]
+        assert only(audit(write(tmp_path / f"{place}", states)), "outlier").steps == (STEPS[place],)
+
+
+def test_exchanged_labels(tmp_path, sound):
+    near = [*sound[:4], sound[5], sound[4], *sound[6:]]
+    assert only(audit(write(tmp_path / "near", near)), "order").steps == (5000, 6000)
+    far = list(sound)
+    far[2], far[7] = far[7], far[2]
+    assert only(audit(write(tmp_path / "far", far)), "order").steps == (3000, 8000)
+
+
+def test_stored_step_contradicts_the_label(tmp_path, sound):
+    for step, state in zip(STEPS, sound, strict=True):
+        inside = 9000 if step == 4000 else step - 1  # counted from 0, all but one
+        torch.save({"model": state, "step": inside}, tmp_path / f"step_{step}.pt")
+    found = only(audit(tmp_path), "order")
+    assert found.steps == (4000,) and "4000 holds step 9000" in found.evidence
+
+
+def test_gap(tmp_path, sound):
+    folder = write(tmp_path / "s", sound)
+    (folder / "step_6000.safetensors").unlink()
+    assert only(audit(folder), "gap").steps == (6000,)
+
+
+def test_nonfinite_does_not_hide_the_rest(tmp_path, sound):
+    states = [{n: t.clone() for n, t in s.items()} for s in sound]
+    states[3]["wte.weight"][0, :2] = torch.tensor([float("nan"), float("inf")])
+    found = only(audit(write(tmp_path / "s", states)), "nonfinite")
+    assert found.steps == (4000,) and found.numbers["values"] == 2
+
+
+def test_a_model_that_became_nan_altogether(tmp_path, sound):
+    states = [*sound[:6], *({n: torch.full_like(t, float("nan")) for n, t in s.items()} for s in sound[6:])]
+    assert only(audit(write(tmp_path / "s", states)), "nonfinite").steps == (7000, 8000, 9000, 10000)
+
+
+def test_zero_tensors(tmp_path, sound):
+    first = dict(sound[0])
+    first["h.0.mlp.c_proj.weight"] = torch.zeros(96, 32)  # an initialisation, not a fault
+    assert audit(write(tmp_path / "init", [first, *sound[1:]])).sound
+    lost = dict(sound[5])
+    lost["h.0.ln_1.weight"] = torch.zeros(32)
+    result = audit(write(tmp_path / "lost", [*sound[:5], lost, *sound[6:]]))
+    assert next(f for f in result.findings if f.kind == "zero").steps == (6000,)
+    never = [{**s, "h.0.mlp.c_proj.weight": torch.zeros(96, 32)} for s in sound]
+    assert len(only(audit(write(tmp_path / "never", never)), "zero").steps) == 10
+
+
+def test_headers(tmp_path, sound):
+    def changed(name, **tensors):
+        return write(tmp_path / name, [*sound[:6], {**sound[6], **tensors}, *sound[7:]])
+
+    grown = torch.cat([sound[6]["wte.weight"], torch.zeros(3, 32)])
+    assert only(audit(changed("v", **{"wte.weight": grown})), "embedding").steps == (7000,)
+    other = torch.ones(33)
+    assert only(audit(changed("s", **{"h.0.ln_1.weight": other})), "shape").steps == (7000,)
+    assert only(audit(changed("n", **{"h.1.ln_1.weight": other})), "name").steps == (7000,)
+    half = {name: tensor.half() for name, tensor in sound[6].items()}
+    found = only(audit(changed("d", **half)), "dtype")
+    assert found.numbers == {"tensors": 5, "dtype": "float16", "usual": "float32"}
+    wrapped = {f"module.{name}": tensor for name, tensor in sound[6].items()}
+    folder = write(tmp_path / "w", [*sound[:6], wrapped, *sound[7:]])
+    assert "same tensors under other names" in only(audit(folder), "name").evidence
+
+
+def test_unreadable_checkpoint_is_a_finding(tmp_path, sound):
+    folder = write(tmp_path / "s", sound)
+    with (folder / "step_5000.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    assert only(audit(folder), "unreadable").steps == (5000,)
+
+
+def test_a_shard_that_was_not_written(tmp_path, sound):
+    stale = {**sound[5], "wte.weight": sound[4]["wte.weight"]}
+    found = only(audit(write(tmp_path / "s", [*sound[:5], stale, *sound[6:]])), "stale")
+    assert found.steps == (5000, 6000) and found.numbers["tensors"] == 1
+
+
+def test_stages_are_judged_apart(tmp_path, sound):
+    other = train(3)
+    for step, a, b in zip(STEPS, sound, other, strict=True):
+        save_file(a, tmp_path / f"stage1-step{step}.safetensors")
+        save_file(b, tmp_path / f"stage2-step{step}.safetensors")
+    assert audit(tmp_path).sound
+    (tmp_path / "stage2-step4000.safetensors").unlink()
+    assert only(audit(tmp_path), "gap").stage == "stage2"
+
+
+def test_run_file_is_kept_and_reused(tmp_path, sound):
+    folder, file = write(tmp_path / "s", sound), tmp_path / "r.db"
+    seen = []
+    assert audit(folder, run=file).sound
+    audit(folder, run=file, progress=lambda done, total, note: seen.append(note))
+    assert not [note for note in seen if "GB" in note]  # no weights were read
+    with Run(file) as run:
+        assert len(run.checkpoints()) == 10
+
+
+def test_run_file_alone(tmp_path, sound):
+    other = train(1)
+    scan(write(tmp_path / "s", [*sound[:6], *other[6:]]), tmp_path / "r.db").close()
+    shutil.rmtree(tmp_path / "s")
+    result = audit(tmp_path / "r.db")
+    assert only(result, "mixed-runs").steps == (7000, 8000, 9000, 10000)
+    assert "name" not in result.checked
+
+
+def test_bad_calls(tmp_path, sound):
+    Run.create(tmp_path / "empty.db").close()
+    with pytest.raises(RunFileError, match="no checkpoints to audit"):
+        audit(tmp_path / "empty.db")
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "other.db") as db:
+        db.execute("CREATE TABLE t(x)")
+    db.close()
+    with pytest.raises(NotARunFile):
+        audit(tmp_path / "other.db")
+    with pytest.raises(UsageError):
+        audit(write(tmp_path / "s", sound), steps=[1, 2])
+
+
+def test_result_is_a_table(tmp_path, sound):
+    result = audit(write(tmp_path / "s", [*sound[:4], sound[3], *sound[5:]]))
+    assert list(result.table) == [
+        {
+            "kind": "duplicate",
+            "stage": "",
+            "steps": "4000 5000",
+            "confidence": 1.0,
+            "evidence": result.findings[0].evidence,
+        }
+    ]
+    assert "<td>duplicate</td>" in result._repr_html_()
+
+
+def test_one_or_two_checkpoints(tmp_path, sound):
+    assert audit(write(tmp_path / "1", sound[:1], [0])).sound
+    assert audit(write(tmp_path / "2", sound[:2], [0, 10])).sound
+    equal = audit(write(tmp_path / "3", [sound[0], sound[0]], [0, 1]))
+    assert equal.sound and equal.findings[0].kind == "duplicate"  # a warm-up from 0: a hint
+    assert np.isclose(equal.findings[0].confidence, 0.4)

@@ -1,0 +1,64 @@
+"""Rules that real series follow give no finding; a step taken out of them is named."""
+
+import numpy as np
+import pytest
+from benchmarks.simulated_runs import SPACINGS, draw_steps
+
+from normscope.weights.spacing import learn_spacing
+
+PYTHIA = [0, *(2**i for i in range(10)), *range(1000, 143_001, 1000)]
+T5 = [*range(0, 520_201, 5100), 524_288]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rule"),
+    [
+        (PYTHIA, "by a factor of 2, then every 1000"),
+        (T5, "every 5100"),
+        (list(range(100, 1001, 100)) + list(range(2000, 20_001, 1000)), "every 100, then every 1000"),
+        ([1000, 2000, 4000, 8000, 16_000], "by a factor of 2"),
+        ([0, 5000, 6000, 7000, 8000, 9000], "every 1000"),
+        ([100, 210, 305, 402, 498, 610, 700], "about every 97"),
+        ([3, 50], "no regular spacing"),
+        ([7], "no regular spacing"),
+        ([], "no regular spacing"),
+    ],
+)
+def test_rules_without_findings(steps, rule):
+    found = learn_spacing(steps)
+    assert found.findings == ()
+    assert found.rule == rule
+
+
+@pytest.mark.parametrize("gone", [64, 5000, 77_000])
+def test_one_missing(gone):
+    (found,) = learn_spacing([step for step in PYTHIA if step != gone]).findings
+    assert found.kind == "gap" and found.steps == (gone,)
+
+
+def test_several_missing_and_a_missing_end():
+    (found,) = learn_spacing([1000, 2000, 3000, 4000, 7000, 8000]).findings
+    assert found.steps == (5000, 6000)
+    (end,) = learn_spacing([1000, 2000, 3000, 4000, 5500]).findings
+    assert end.kind == "gap" and end.steps == (5000,) and end.confidence == 0.6
+
+
+def test_beside_the_grid():
+    (extra,) = learn_spacing([1000, 2000, 2345, 3000, 4000, 5000]).findings
+    assert extra.kind == "spacing" and extra.confidence < 0.5  # an extra save is a hint
+    (displaced,) = learn_spacing([1000, 2000, 3000, 4345, 5000, 6000, 7000]).findings
+    assert displaced.kind == "spacing" and displaced.steps == (4345,) and displaced.confidence >= 0.5
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+def test_no_false_alarm(spacing):
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        steps = draw_steps(rng, spacing).tolist()
+        assert learn_spacing(steps).findings == (), steps
+
+
+def test_a_factor_does_not_change_the_findings():
+    for scale in (1, 3, 1000):
+        (found,) = learn_spacing([scale * step for step in (1, 2, 3, 4, 6, 7, 8)]).findings
+        assert found.steps == (5 * scale,)

@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || echo 2)
+CORES  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: demo test test-slow lint types bench browser clean
 
@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 	$(BIN)/normscope demo
 
 test: $(VENV)/.dev browser lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(CORES)
 
 test-slow: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -m slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """A path beside `target` to write to; it moves to `target` at the end, or vanishes with an exception."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target.with_name(f".{target.name}.part")  # one name: what a killed process left is cleared away
     try:
+        part.unlink(missing_ok=True)
         yield part
         part.replace(target)
     finally:

@@ -1,6 +1,7 @@
 """A scan against sums made with torch in float64, and what resuming must mean."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -275,3 +276,18 @@ def test_a_killed_scan_continues(tmp_path, states, series_folder, reads):
     assert len({name for _, name in reads}) == len(states[0]) - finished
     scan(series_folder, tmp_path / "undisturbed.db").close()
     assert rows_of(run) == rows_of(tmp_path / "undisturbed.db")
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(tmp_path, states, series_folder):
+    """Killed at random moments and resumed each time, the scan ends as if nobody had touched it."""
+    run, moments = tmp_path / "run.db", random.Random(0)
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-c", SLOW_SCAN, str(series_folder), str(run)])
+        time.sleep(moments.uniform(0.1, 2.5))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    scan(series_folder, run).close()
+    scan(series_folder, tmp_path / "undisturbed.db").close()
+    assert rows_of(run) == rows_of(tmp_path / "undisturbed.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.db", "series", "undisturbed.db"]

@@ -17,8 +17,16 @@ COMMANDS: dict[str, str] = {
     "scan": "normscope.cli.scan",
     "show": "normscope.cli.show",
     "fit": "normscope.cli.fit",
+    "forecast": "normscope.cli.forecast",
+    "compare": "normscope.cli.compare",
     "report": "normscope.cli.report",
     "export": "normscope.cli.export",
+    "audit": "normscope.cli.audit",
+    "watch": "normscope.cli.watch",
+    "saturate": "normscope.cli.saturate",
+    "homogeneity": "normscope.cli.homogeneity",
+    "train": "normscope.cli.train",
+    "sweep": "normscope.cli.sweep",
 }
 
 
@@ -29,6 +37,7 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain pages: quick to show, stable to document
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)

@@ -8,17 +8,17 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.table import Table as Grid
-from rich.text import Text
 
 from normscope.progress import Progress, silent
 from normscope.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# rich is imported where it is used: a help page or a line of JSON does without it.
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cuda, mps or cpu; the best one there is by default.")]
@@ -27,9 +27,15 @@ DtypeOption = Annotated[
 ]
 
 
+WIDE = 4096  # columns of a pipe: nothing is cut there
+
+
 def console() -> Console:
     """Where results go: stdout, without wrapping when piped."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    from rich.console import Console
+
+    piped = not sys.stdout.isatty()
+    return Console(highlight=False, soft_wrap=piped, width=WIDE if piped else None)
 
 
 def printable(text: str) -> str:
@@ -48,6 +54,9 @@ def number(value: object) -> str:
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A table for a person; numbers to the right, text to the left, names escaped."""
+    from rich.table import Table as Grid
+    from rich.text import Text
+
     kept = [list(row) for row in rows]
     grid = Grid(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
@@ -88,6 +97,10 @@ def progress_bar(title: str) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield silent
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

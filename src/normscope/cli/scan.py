@@ -15,6 +15,7 @@ from normscope.errors import UsageError
 
 if TYPE_CHECKING:
     from normscope.theory.summary import Summary
+    from normscope.weights.scan import ScanConfig
 
 
 def scan(
@@ -30,12 +31,14 @@ def scan(
     ] = None,
     revisions: Annotated[str | None, typer.Option(help="Glob of hub revisions, as 'step*'.")] = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one a core by default.", min=1)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read headers only; say what is there.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep watching; measure each checkpoint when it is complete.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Measure every checkpoint of a series; run it again to continue or to add new checkpoints."""
-    from normscope.theory.summary import summarise
     from normscope.weights.scan import ScanConfig
-    from normscope.weights.scan import scan as measure
 
     options = {"workers": workers} if workers else {}
     config = ScanConfig(
@@ -45,10 +48,55 @@ def scan(
         command=shlex.join(["normscope", *sys.argv[1:]]),
         **options,
     )
+    sources: list[str] | str = source if len(source) > 1 else source[0]
+    if dry_run:
+        _describe(sources, config, json)
+    elif follow:
+        _follow(sources, run, config, json)
+    else:
+        _scan(sources, run, config, json)
+
+
+def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
+    from normscope.weights.scan import scan as measure
+
     with progress_bar("scanning") as progress:
-        result = measure(source if len(source) > 1 else source[0], run, config, progress)
-    with result:
-        found = summarise(result)
+        measure(sources, run, config, progress).close()
+    _summarise(run, json)
+
+
+def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
+    """Until interrupted: a summary at first and whenever a checkpoint has been added."""
+    from normscope.checkpoints.follow import follow as complete
+    from normscope.weights.scan import scan_series
+
+    print("watching; stop with Ctrl-C", file=sys.stderr)
+    for series in complete(sources):
+        with progress_bar("scanning") as progress:
+            scan_series(series, run, config, progress)
+        _summarise(run, json)
+        sys.stdout.flush()
+
+
+def _describe(sources: list[str] | str, config: ScanConfig, json: bool) -> None:
+    from normscope.checkpoints.series import open_series
+
+    found = open_series(sources, steps=config.steps, revisions=config.revisions).describe()
+    if json:
+        totals = {"checkpoints": found.checkpoints, "tensors": found.tensors, "bytes": found.bytes}
+        print_json({**totals, "entries": found.rows})
+        return
+    columns = ("step", "stage", "label", "format", "tensors", "parameters", "bytes")
+    print_table(columns, ([getattr(row, name) for name in columns] for row in found.rows))
+    console().print(f"{found.checkpoints} checkpoints, {found.bytes:,} bytes to be read")
+
+
+def _summarise(run: Path, json: bool) -> None:
+    from normscope.run import Run
+    from normscope.theory.summary import summarise
+
+    with Run(run) as opened:
+        found = summarise(opened)
     if json:
         print_json(found)
     else:

@@ -72,6 +72,15 @@ def test_groups_are_named_by_the_anatomy(run):
     assert "embedding" in group(run, by="role", scope="all").groups
 
 
+def test_layers_are_ordered_by_number(tmp_path):
+    with Run.create(tmp_path / "deep.db") as run, run.transaction():
+        for layer in (100, 11, 2):
+            run.add_tensor(TensorRow(layer, f"h.{layer}.x", "model", layer, "other", (1,), "float32", 1))
+            run.write([WeightRow(0, -1, layer, 1.0)])
+    with Run(tmp_path / "deep.db") as run:
+        assert group(run, by="layer").groups == ("02", "11", "100")
+
+
 def test_bounds(run):
     for by in ("total", "tensor"):
         grouped = group(run, by=by, scope="all")

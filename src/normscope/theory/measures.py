@@ -14,6 +14,7 @@ No quantity but distance subtracts nearly equal numbers; distance comes from
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -212,9 +213,14 @@ def _add(values: Array, index: NDArray[np.int64], groups: int) -> Array:
     return out
 
 
-def _order(by: str, names: list[str]) -> Callable[[str], tuple[int, str]]:
-    """Tensors in file order; everything else by name, what lies outside the layers last."""
+def _order(by: str, names: list[str]) -> Callable[[str], tuple[int, list[tuple[int, str]]]]:
+    """Tensors in file order; everything else by name and number, what lies outside the layers last."""
     if by == "tensor":
         place = {name: i for i, name in enumerate(names)}
-        return lambda name: (place[name], name)
-    return lambda name: (int(name == "outside"), name)
+        return lambda name: (place[name], [])
+    return lambda name: (int(name == "outside"), _natural(name))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Numbers in a name count as numbers: layer 100 comes after layer 11."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

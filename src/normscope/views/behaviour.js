@@ -1,0 +1,238 @@
+"use strict";
+(() => {
+  const specs = JSON.parse(document.getElementById("figures").textContent);
+  const root = document.documentElement;
+  const states = {};
+
+  // -- theme -------------------------------------------------------------------
+
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const stored = () => { try { return localStorage.getItem("normscope-theme"); } catch { return null; } };
+  const wanted = () => stored() || (dark.matches ? "dark" : "light");
+  root.dataset.theme = wanted();
+
+  function show(theme) {
+    root.dataset.theme = theme;
+    return redraw();
+  }
+  document.getElementById("theme").addEventListener("click", () => {
+    const next = root.dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem("normscope-theme", next); } catch { /* the choice then lasts as long as the page */ }
+    show(next);
+  });
+  dark.addEventListener("change", () => show(wanted()));
+  addEventListener("beforeprint", () => show("light"));
+  addEventListener("afterprint", () => show(wanted()));
+
+  // -- colours: "@name" is a variable of style.css, "@sequence:0.3" a place on a scale ------------
+
+  const style = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const stops = (name) => style(name).split(/\s+/);
+  const scale = (name) => stops(name).map((colour, i, all) => [i / (all.length - 1), colour]);
+
+  function between(name, place) {
+    const all = stops(name), at = place * (all.length - 1), i = Math.min(Math.floor(at), all.length - 2);
+    const part = (hex, k) => parseInt(hex.slice(1 + 2 * k, 3 + 2 * k), 16);
+    const mix = [0, 1, 2].map((k) => Math.round(part(all[i], k) + (at - i) * (part(all[i + 1], k) - part(all[i], k))));
+    return `rgb(${mix.join(",")})`;
+  }
+  function colour(token) {
+    const [name, place] = token.slice(1).split(":");
+    if (place !== undefined) return between(name, Number(place));
+    return stops(name).length > 1 ? scale(name) : style(name);
+  }
+  function resolve(value) {
+    if (typeof value === "string") return value[0] === "@" ? colour(value) : value;
+    if (Array.isArray(value)) return typeof value.at(-1) === "number" ? value : value.map(resolve);
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, TEXT.has(key) ? item : resolve(item)]));
+  }
+  // Text from files is never read as a colour.
+  const TEXT = new Set(["x", "y", "text", "name", "customdata", "hovertemplate", "ticktext", "hovertext"]);
+
+  // -- layout ------------------------------------------------------------------
+
+  const narrow = (plot) => plot.clientWidth < 520;
+  const axis = () => ({
+    gridcolor: style("grid"), linecolor: style("rule"), tickcolor: style("rule"), zerolinecolor: style("rule"),
+    zeroline: false, ticks: "outside", ticklen: 4, automargin: true, tickfont: { color: style("muted") },
+    title: { font: { color: style("muted"), size: 13 }, standoff: 8 }, exponentformat: "power", minexponent: 5, separatethousands: true,
+  });
+  function base(plot, height) {
+    const small = narrow(plot);
+    return {
+      autosize: true, height, margin: { l: small ? 44 : 56, r: small ? 8 : 14, t: 10, b: 42, pad: 2 },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: small ? 12 : 13, color: style("ink") },
+      hoverlabel: { bgcolor: style("panel"), bordercolor: style("rule"), font: { color: style("ink") }, align: "left" },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemwidth: 30, font: { color: style("ink") } },
+      hovermode: "closest", dragmode: touch ? false : "zoom",
+      xaxis: {}, yaxis: {},
+    };
+  }
+  function merge(into, from) {
+    for (const [key, item] of Object.entries(from)) {
+      const both = item && into[key] && typeof item === "object" && !Array.isArray(item);
+      into[key] = both ? merge({ ...into[key] }, item) : item;
+    }
+    return into;
+  }
+  function layoutOf(plot, spec) {
+    const layout = merge(base(plot, spec.height), resolve(spec.layout || {}));
+    for (const key of Object.keys(layout)) if (/^[xy]axis\d*$/.test(key)) layout[key] = merge(axis(), layout[key]);
+    return layout;
+  }
+
+  // -- the step axis: plotly has no square-root axis, so x is transformed and the ticks are ours ----
+
+  function ticks(low, high, wantedCount) {
+    const found = new Set();
+    for (let i = 0; i <= wantedCount; i++) {
+      const root_ = Math.sqrt(low) + (i / wantedCount) * (Math.sqrt(high) - Math.sqrt(low));
+      const step = root_ * root_, digit = 10 ** Math.floor(Math.log10(Math.max(step, 1)));
+      const nice = [0, 1, 2, 3, 5, 7, 10].map((k) => k * digit);
+      const best = nice.reduce((a, b) => (Math.abs(Math.sqrt(b) - root_) < Math.abs(Math.sqrt(a) - root_) ? b : a));
+      if (best >= low && best <= high * 1.001) found.add(best);
+    }
+    return [...found];
+  }
+  const short = (step) =>
+    step >= 1e6 ? `${+(step / 1e6).toPrecision(3)}M` : step >= 1e3 ? `${+(step / 1e3).toPrecision(3)}k` : String(step);
+  function extent(traces) {
+    let low = Infinity, high = 0;
+    for (const trace of traces) for (const x of trace.x || []) { if (x < low) low = x; if (x > high) high = x; }
+    return [Math.min(low, high), high];
+  }
+  function squareRoot(layout, low, high, plot) {
+    const vals = ticks(low, high, narrow(plot) ? 4 : 7);
+    merge(layout.xaxis, { tickmode: "array", tickvals: vals.map(Math.sqrt), ticktext: vals.map(short) });
+  }
+  function stepAxis(traces, layout, kind, plot) {
+    const [low, high] = extent(traces);
+    for (const trace of traces) {
+      if (!trace.x) continue;
+      trace.customdata = trace.x;
+      if (kind === "sqrt") trace.x = trace.x.map((x) => Math.sqrt(Math.max(x, 0)));
+    }
+    const words = { linear: "step", sqrt: "step, square-root scale", log: "step, logarithmic scale" };
+    layout.xaxis = merge(layout.xaxis, { type: kind === "log" ? "log" : "linear", tickformat: "~s" });
+    layout.xaxis.title = { ...layout.xaxis.title, text: words[kind] };
+    if (kind === "sqrt") squareRoot(layout, low, high, plot);
+    if (kind === "log") layout.xaxis.dtick = high / Math.max(low, 1) > 30 ? 1 : undefined;
+  }
+
+  // -- drawing -----------------------------------------------------------------
+
+  const touch = matchMedia("(pointer: coarse)").matches;
+  const config = {
+    responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
+    modeBarButtons: [["toImage", "zoom2d", "resetScale2d"]],
+    toImageButtonOptions: { scale: 2 },
+  };
+  function picture(plot, spec, state) {
+    const layout = layoutOf(plot, spec);
+    let traces = spec.traces.filter((trace) => !trace.set || !spec.choices || trace.set === state.set).map(resolve);
+    traces = traces.map(({ set, ...trace }) => trace);
+    if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // the legend would be all
+    const choice = (spec.choices || []).find((c) => c.key === state.set);
+    if (choice && choice.axis) layout.yaxis.title = { ...layout.yaxis.title, text: choice.axis };
+    if (spec.step_axis) stepAxis(traces, layout, state.x, plot);
+    if (spec.log_y && state.y === "log") layout.yaxis.type = "log";
+    return [traces, layout];
+  }
+  async function draw(figure) {
+    const key = figure.dataset.figure, spec = specs[key], plot = figure.querySelector(":scope > .plot");
+    if (!plot) { if (!figure.detail) details(figure, spec); return; }
+    states[key] = states[key] || { x: "linear", y: "linear", set: (spec.choices && spec.choices[0] || {}).key };
+    const fresh = !plot.classList.contains("js-plotly-plot");
+    await Plotly.react(plot, ...picture(plot, spec, states[key]), config);
+    if (fresh) listen(figure, plot, spec, states[key]);
+  }
+  function listen(figure, plot, spec, state) {
+    plot.on("plotly_relayout", (change) => {
+      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (!spec.step_axis || state.x !== "sqrt" || from === undefined) return;
+      const vals = ticks(Math.max(from, 0) ** 2, to ** 2, 6);
+      Plotly.relayout(plot, { "xaxis.tickvals": vals.map(Math.sqrt), "xaxis.ticktext": vals.map(short) });
+    });
+    if (spec.details) details(figure, spec);
+    plot.on("plotly_click", (event) => {
+      const home = spec.linked ? document.querySelector(`[data-figure$="${spec.linked}"]`) : figure;
+      if (home && home.choose) home.choose(String(event.points[0].customdata));
+    });
+  }
+  const visible = () => [...document.querySelectorAll("[data-figure]")].filter((f) => f.offsetParent !== null);
+  async function redraw() {
+    for (const figure of visible()) {
+      await draw(figure);
+      if (figure.detail) figure.detail();
+    }
+    document.body.dataset.drawn = "yes";
+  }
+
+  // -- what a click on a point shows ---------------------------------------------
+
+  function details(figure, spec) {
+    const panel = figure.querySelector(".detail"), select = panel.querySelector("select");
+    for (const [key, item] of Object.entries(spec.details)) select.add(new Option(item.title, key));
+    figure.detail = () => pane(panel, spec.details[select.value]);
+    select.addEventListener("change", figure.detail);
+    figure.choose = (key) => {
+      if (!(key in spec.details)) return;
+      select.value = key;
+      figure.detail();
+      panel.scrollIntoView({ block: "nearest" });
+    };
+    figure.detail();
+  }
+  async function pane(panel, item) {
+    panel.querySelector("h4").textContent = item.says || "";
+    const panes = panel.querySelector(".panes");
+    while (panes.children.length > item.figures.length) { Plotly.purge(panes.lastChild); panes.lastChild.remove(); }
+    while (panes.children.length < item.figures.length) { // all of them first: their number decides their width
+      panes.appendChild(document.createElement("div")).className = "plot";
+    }
+    for (const [i, spec] of item.figures.entries()) {
+      const place = panes.children[i];
+      await Plotly.react(place, ...picture(place, spec, { x: "linear", y: "linear" }), config);
+    }
+  }
+
+  // -- controls ----------------------------------------------------------------
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.csv) return save(button);
+    const which = ["set", "x", "y"].find((name) => button.dataset[name]);
+    if (!which) return;
+    const figure = button.closest("[data-figure]");
+    states[figure.dataset.figure][which] = button.dataset[which];
+    for (const other of button.parentElement.querySelectorAll("button")) {
+      other.setAttribute("aria-pressed", String(other === button));
+    }
+    draw(figure);
+  });
+  function save(button) {
+    const table = button.closest(".grid").querySelector("table");
+    const cell = (c) => `"${c.textContent.replaceAll('"', '""').replaceAll("−", "-")}"`;
+    const lines = [...table.rows].map((row) => [...row.cells].map(cell).join(","));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+    link.download = `${button.dataset.csv}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+  const stage = document.getElementById("stage");
+  if (stage) stage.addEventListener("change", () => {
+    for (const part of document.querySelectorAll("[data-stage]")) part.hidden = part.dataset.stage !== stage.value;
+    for (const part of document.querySelectorAll("[data-stage-links]")) part.hidden = part.dataset.stageLinks !== stage.value;
+    redraw();
+  });
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if ((width < 620) !== (innerWidth < 620)) redraw();
+    width = innerWidth;
+  });
+  redraw();
+})();

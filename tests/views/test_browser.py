@@ -1,0 +1,222 @@
+"""The report in a real Chromium: drawn, silent on the network, usable on a phone and in the dark."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from normscope.run import Run, TensorRow, WeightRow
+from normscope.views.report import report
+
+from .networks import write_network, write_sweep
+
+pytestmark = pytest.mark.browser
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine: install Debian's package chromium to run the browser tests")
+    sync = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
+    with sync.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A page opened from disk, with what it asked for and what it complained about."""
+
+    def __init__(self, browser, path, **options):
+        self.requests, self.complaints = [], []
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.route("**/*", self._route)
+        self.page.on(
+            "console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
+
+    def _route(self, route):
+        url = route.request.url
+        if url.startswith(("file:", "data:", "blob:")):
+            route.continue_()
+        else:
+            self.requests.append(url)
+            route.abort()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+    def settled(self):
+        self.page.wait_for_timeout(150)
+
+    def background(self):
+        return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    def ink(self):
+        return self.page.evaluate("document.querySelector('.plot').layout.font.color")
+
+    def overflow(self):
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
+
+@pytest.fixture(scope="module")
+def desktop(browser, written):
+    with Visit(browser, written, viewport={"width": 1280, "height": 900}) as visit:
+        yield visit
+
+
+def undrawn(page):
+    """Keys of the visible figures in which no trace is drawn."""
+    return page.evaluate("""() => [...document.querySelectorAll('[data-figure]')]
+        .filter((f) => f.offsetParent !== null)
+        .filter((f) => !f.querySelector('.plot .trace path, .plot .hm image, .plot .bars path'))
+        .map((f) => f.dataset.figure)""")
+
+
+def test_every_figure_is_drawn_and_nothing_leaves_the_file(desktop):
+    assert desktop.page.locator("[data-figure]").count() >= 7
+    assert undrawn(desktop.page) == []
+    assert desktop.requests == []
+    assert desktop.complaints == []
+
+
+def test_the_step_axis_changes_at_a_click(desktop):
+    figure = desktop.page.locator("[data-figure='s0-growth']")
+    layout = "f => f.querySelector('.plot').layout.xaxis"
+    for name, kind, title in (
+        ("√", "linear", "square-root"),
+        ("log", "log", "logarithmic"),
+        ("linear", "linear", "step"),
+    ):
+        figure.locator("[data-x]", has_text=name).click()
+        desktop.settled()
+        axis = figure.evaluate(layout)
+        assert axis["type"] == kind and title in axis["title"]["text"]
+        assert figure.locator("[data-x][aria-pressed=true]").inner_text() == name
+    assert undrawn(desktop.page) == []
+
+
+def test_square_root_axis_puts_points_at_the_root_and_labels_the_step(desktop):
+    figure = desktop.page.locator("[data-figure='s0-growth']")
+    figure.locator("[data-x=sqrt]").click()
+    desktop.settled()
+    points = figure.evaluate(
+        "f => { const t = f.querySelector('.plot').data.at(-1); return [t.x, t.customdata] }"
+    )
+    assert np.allclose(points[0], np.sqrt(points[1]))
+    axis = figure.evaluate(
+        "f => { const a = f.querySelector('.plot').layout.xaxis; return [a.tickvals, a.ticktext] }"
+    )
+    shown = [float(t.replace("k", "e3").replace("M", "e6")) for t in axis[1]]
+    assert np.allclose(np.square(axis[0]), shown)
+    assert len(shown) >= 4
+    figure.locator("[data-x=linear]").click()
+
+
+def test_measures_switch_at_a_click(desktop):
+    figure = desktop.page.locator("[data-figure='s0-layers']")
+    before = figure.evaluate("f => f.querySelector('.plot').data[0].y.at(-1)")
+    figure.locator("[data-set=rms]").click()
+    desktop.settled()
+    assert figure.evaluate("f => f.querySelector('.plot').data[0].y.at(-1)") != before
+    assert "root mean square" in figure.evaluate("f => f.querySelector('.plot').layout.yaxis.title.text")
+
+
+def test_a_phone_in_the_dark(browser, written):
+    phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+    with Visit(browser, written, color_scheme="dark", **phone) as visit:
+        for detail in visit.page.locator("summary").all():
+            detail.click()
+        assert visit.overflow() <= 0
+        assert undrawn(visit.page) == []
+        dark, ink = visit.background(), visit.ink()
+        visit.page.click("#theme")
+        visit.page.wait_for_function(
+            "ink => document.querySelector('.plot').layout.font.color !== ink", arg=ink
+        )
+        assert visit.background() != dark
+        assert visit.complaints == [] and visit.requests == []
+
+
+NASTY = "<img src=x onerror=alert(1)></script><b>%{x}&amp;"
+
+
+@pytest.fixture(scope="module")
+def nasty_run(tmp_path_factory):
+    """Two stages whose every name tries to be markup."""
+    path = tmp_path_factory.mktemp("nasty") / "nasty.db"
+    with Run.create(path) as run, run.transaction():
+        run.add_tensor(TensorRow(0, NASTY, "model", 0, "<i>role</i>", (2,), NASTY, 2))
+        for stage in (NASTY, "second"):
+            run.write([WeightRow(step, -1, 0, float(step + 1), stage=stage) for step in range(5)])
+        run.set_meta("source", NASTY)
+        run.set_skipped([(NASTY, NASTY)])
+    return path
+
+
+def test_names_stay_text_and_stages_show_one_at_a_time(browser, nasty_run, tmp_path):
+    with Visit(browser, report(nasty_run, tmp_path / "nasty.html")) as visit:
+        assert visit.page.locator("img, h1 b, td b").count() == 0
+        legend = visit.page.locator("[data-figure='s0-roles'] .legendtext").all_text_contents()
+        assert legend == ["<i>role</i>"]
+        visit.page.select_option("#stage", label="second")
+        visit.page.wait_for_selector("[data-figure='s1-roles'] .plot .trace")
+        assert not visit.page.locator("[data-stage='0']").is_visible()
+        visit.settled()
+        assert undrawn(visit.page) == []
+        assert visit.complaints == []
+
+
+def test_a_click_on_a_head_shows_its_attention(browser, tmp_path):
+    page_path = report(write_network(tmp_path / "net.db"), tmp_path / "net.html")
+    with Visit(browser, page_path, viewport={"width": 1280, "height": 1000}) as visit:
+        assert undrawn(visit.page) == []
+        figure = visit.page.locator("[data-figure='s0-heads']")
+        assert figure.locator(".panes .plot").count() == 2
+        before = figure.locator("h4").inner_text()
+        figure.locator(".plot .nsewdrag").first.click(position={"x": 300, "y": 60})
+        visit.page.wait_for_function(
+            "t => document.querySelector('.detail h4').textContent !== t", arg=before
+        )
+        figure.locator("[data-set=effective]").click()
+        visit.settled()
+        assert undrawn(visit.page) == []
+        assert visit.complaints == []
+
+
+def test_a_click_on_a_cell_shows_its_curves(browser, tmp_path):
+    page_path = report(write_sweep(tmp_path / "grid"), tmp_path / "grid.html")
+    with Visit(browser, page_path, viewport={"width": 390, "height": 844}) as visit:
+        assert undrawn(visit.page) == [] and visit.overflow() <= 0
+        title = visit.page.locator("[data-figure='s0-cell-0'] h4")
+        before = title.inner_text()
+        drag = visit.page.locator("[data-figure='s0-loss-0'] .nsewdrag").first
+        drag.scroll_into_view_if_needed()
+        drag.click(position={"x": 20, "y": 150})
+        visit.page.wait_for_function(
+            "t => document.querySelector('.detail h4').textContent !== t", arg=before
+        )
+        assert visit.page.locator("[data-figure='s0-cell-0'] .panes .trace").count() == 2
+        assert visit.complaints == []
+
+
+def test_it_prints_in_light_colours(desktop):
+    desktop.page.emulate_media(media="print")
+    assert len(desktop.page.pdf()) > 10_000
+    desktop.page.emulate_media(media="screen")

@@ -1,0 +1,207 @@
+"""What a report file holds, and that it is written whole or not at all."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from normscope.errors import NormscopeError, NotARunFile, RunFileError, UsageError
+from normscope.run import Run, TensorRow, WeightRow
+from normscope.theory.growth import fit_growth
+from normscope.theory.measures import group
+from normscope.views.report import report, run_page
+
+from .conftest import write_walk
+
+
+def figures(path):
+    text = path.read_text("utf-8")
+    return json.loads(
+        re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)[1]
+    )
+
+
+@pytest.fixture(scope="module")
+def page(run_path):
+    with Run(run_path) as run:
+        return run_page(run)
+
+
+def test_sections_follow_the_data(page):
+    (stage,) = page.stages
+    keys = ["growth", "groups", "direction", "budget", "forecast", "training", "tables"]
+    assert [s.key for s in stage.sections] == keys
+    assert {f.key for f in page.figures} >= {"growth", "layers", "roles", "cosine", "alignment", "budget"}
+
+
+def test_summary_names_both_ends_and_the_law(page, run_path):
+    fit = fit_growth(run_path)
+    stage = page.stages[0]
+    assert "step 0" in stage.summary[0] and "step 20,000" in stage.summary[0]
+    assert any(fit.best in sentence for sentence in stage.summary)
+    values = {fact.label: fact.value for fact in stage.facts}
+    assert values["Free exponent"] == f"{fit.exponent.value:.3f}"
+
+
+def test_drawn_norms_are_the_measured_ones(written, run_path):
+    with Run(run_path) as run:
+        total, layers = group(run), group(run, by="layer")
+    drawn = figures(written)
+    points = next(t for t in drawn["s0-growth"]["traces"] if t["name"] == "measured")
+    assert points["x"] == total.steps.tolist()
+    assert np.allclose(points["y"], total.measure("norm")[:, 0], rtol=1e-5)
+    lines = [t for t in drawn["s0-layers"]["traces"] if t.get("set") == "norm"]
+    squares = np.sum([np.square(t["y"]) for t in lines], axis=0)
+    assert np.allclose(np.sqrt(squares), points["y"], rtol=1e-5)  # the layers make up the whole body
+    assert len(lines) == len(layers.groups)
+
+
+def test_budget_bars_add_up_to_the_growth_of_the_squared_norm(written):
+    drawn = figures(written)
+    radial, diffusive, growth = drawn["s0-budget"]["traces"]
+    points = next(t for t in drawn["s0-growth"]["traces"] if t["name"] == "measured")
+    assert np.allclose(np.add(radial["y"], diffusive["y"]), growth["y"], rtol=1e-4)
+    assert np.allclose(np.diff(np.square(points["y"])), growth["y"], rtol=1e-2, atol=1e-2)
+
+
+def test_provenance_and_what_was_left_out_are_told(written):
+    text = written.read_text("utf-8")
+    for expected in (
+        "normscope scan checkpoints/",
+        "torch 2.13.0",
+        "a mask, not a parameter",
+        "Unknown names",
+    ):
+        assert expected in text
+
+
+def test_the_file_refers_to_nothing_outside_itself(written):
+    text = written.read_text("utf-8")
+    head, tail = text.split("/**\n* plotly.js", 1)[0], text.rpartition("<script>")[2]
+    assert "http" not in re.sub(r"http-equiv", "", head) and "http" not in tail
+    assert "default-src 'none'" in html.unescape(head)
+
+
+def test_the_same_run_gives_the_same_figures(tmp_path):
+    run = write_walk(tmp_path / "run.db", [0, 10, 20, 40], layers=2)
+    once, again = (figures(report(run, tmp_path / name)) for name in ("once.html", "again.html"))
+    assert once == again
+
+
+def test_one_checkpoint_works_and_has_no_law(tmp_path):
+    path = report(write_walk(tmp_path / "one.db", [100], layers=3), tmp_path / "one.html")
+    drawn = figures(path)
+    assert {key for key in drawn if not key.startswith("s0-scalar")} == {"s0-growth", "s0-layers", "s0-roles"}
+    assert "the only checkpoint" in path.read_text("utf-8")
+
+
+def test_two_checkpoints_have_a_direction_and_no_law(tmp_path):
+    drawn = figures(report(write_walk(tmp_path / "two.db", [0, 100], layers=2), tmp_path / "two.html"))
+    assert len(drawn["s0-growth"]["traces"]) == 1
+    assert "s0-cosine" in drawn and "s0-budget" in drawn
+
+
+def test_each_stage_has_its_own_part(tmp_path):
+    run = tmp_path / "staged.db"
+    write_walk(run, [0, 100, 200], layers=2, stage="first")
+    write_walk(run, [0, 10, 20], layers=2, stage="second", seed=1)
+    drawn = figures(report(run, tmp_path / "staged.html"))
+    assert drawn["s0-growth"]["traces"][-1]["x"][-1] != drawn["s1-growth"]["traces"][-1]["x"][-1]
+
+
+def test_nan_in_the_weights_is_said(tmp_path):
+    run = tmp_path / "nan.db"
+    with Run.create(run) as db, db.transaction():
+        db.add_tensor(TensorRow(0, "w", "model", None, "other", (2,), "float32", 2))
+        db.write([WeightRow(step, -1, 0, 1.0 + step, nonfinite=3 * (step == 2)) for step in range(4)])
+    assert "NaN or infinite" in report(run, tmp_path / "nan.html").read_text("utf-8")
+
+
+def test_reference_and_csv_series_have_reports_too(tmp_path):
+    drawn = figures(report("t5-base", tmp_path / "t5.html"))
+    assert {t["name"] for t in drawn["s0-growth"]["traces"]} >= {
+        "measured",
+        "a·√t + b",
+        "a·tᵖ + b",
+        "a·∜t + b",
+    }
+    table = tmp_path / "mine.csv"
+    table.write_text("step,norm\n" + "".join(f"{s},{s**0.5 + 3}\n" for s in range(0, 900, 50)))
+    assert figures(report(table, tmp_path / "mine.html"))["s0-growth"]
+
+
+@pytest.mark.parametrize("steps", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_large_run_stays_small(tmp_path, steps):
+    layers = 300
+    norms = 5 + np.cumsum(np.random.default_rng(0).random((steps, layers)), axis=0)
+    with Run.create(tmp_path / "large.db") as run, run.transaction():
+        for layer in range(layers):
+            run.add_tensor(TensorRow(layer, f"layers.{layer}.w", "model", layer, "other", (4,), "float32", 4))
+        run.write(
+            WeightRow(step, step - 1, layer, norms[step, layer], 0.0, 0.5)
+            for step in range(steps)
+            for layer in range(layers)
+        )
+    path = report(tmp_path / "large.db", tmp_path / "large.html")
+    lines = {t["name"] for t in figures(path)["s0-layers"]["traces"] if "set" in t}
+    assert path.stat().st_size < 7e6
+    assert len(lines) == 40 and {"00", "299"} <= lines
+
+
+def test_an_empty_run_says_what_to_do(tmp_path):
+    Run.create(tmp_path / "empty.db").close()
+    with pytest.raises(NormscopeError, match="normscope scan"):
+        report(tmp_path / "empty.db", tmp_path / "x.html")
+
+
+def test_bad_sources_are_refused_with_a_sentence(tmp_path):
+    (tmp_path / "noise.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(NotARunFile):
+        report(tmp_path / "noise.db", tmp_path / "x.html")
+    with pytest.raises(RunFileError, match="no run file"):
+        report(tmp_path / "missing.db", tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_the_run_file_is_never_overwritten(run_path):
+    before = run_path.read_bytes()
+    with pytest.raises(UsageError, match="overwrite"):
+        report(run_path, run_path)
+    assert run_path.read_bytes() == before
+
+
+def test_places_that_cannot_be_written_are_told(run_path, tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        report(run_path, tmp_path)
+    with pytest.raises(UsageError, match="no folder"):
+        report(run_path, tmp_path / "missing" / "report.html")
+
+
+def test_a_place_that_refuses_is_told(tmp_path):
+    """/proc lets even root create nothing."""
+    with pytest.raises(RunFileError, match="cannot write"):
+        report("t5-base", "/proc/report.html")
+
+
+def test_a_full_disk_leaves_no_file_and_keeps_the_old_one(run_path, tmp_path):
+    """A limit on the file size stands in for a full disk: the write fails half-way with an OSError."""
+    target = tmp_path / "report.html"
+    target.write_text("the old report")
+    code = (
+        "import resource, signal, sys; from normscope.views.report import report\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))\n"
+        "try:\n    report(sys.argv[1], sys.argv[2])\nexcept Exception as e:\n    print(type(e).__name__, e)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, run_path, target], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("RunFileError cannot write the report")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    assert target.read_text() == "the old report"

@@ -81,4 +81,4 @@ def _as_float64(raw: Buffer, dtype: str) -> Buffer:
     import torch
 
     values = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)) if len(raw) else torch.empty(0)
-    return memoryview(values.to(torch.float64).numpy()).cast("B")
+    return values.to(torch.float64).numpy().tobytes()

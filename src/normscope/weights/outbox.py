@@ -1,0 +1,140 @@
+"""Delivery that never fails the sender: a queue, a thread, patience.
+
+What is put in is delivered in order by a background thread. When delivery
+raises, the items stay in memory, the problem is logged once, and it is tried
+again after a growing pause; a training run notices nothing. The run file has
+an outbox, and each logger its own, so that a tracker that hangs holds up
+nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+PATIENCE = 10.0
+"""Seconds the end of a program waits for what is not yet delivered."""
+
+log = logging.getLogger("normscope")
+
+
+class Outbox(Generic[Item]):
+    """Delivers items in the background, in order, at most `batch` at a time.
+
+    `limit` items are kept while they cannot be delivered; beyond it the oldest go.
+    """
+
+    def __init__(
+        self, deliver: Callable[[Sequence[Item]], None], name: str, batch: int = 1024, limit: int = 100_000
+    ) -> None:
+        self.seconds = 0.0
+        """Processor time spent delivering: part of what recording costs."""
+        self._deliver, self._name, self._batch, self._limit = deliver, name, batch, limit
+        self._items: deque[Item] = deque()
+        self._under_way: list[Item] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = self._hurry = self._failing = False
+        self._dropped = 0
+
+    def put(self, item: Item) -> None:
+        """Take an item; returns at once and never raises."""
+        with self._changed:
+            self._items.append(item)
+            self._drop_beyond_limit()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name=f"normscope-{self._name}", daemon=True
+                )
+                self._thread.start()
+                atexit.register(self.close)
+            self._changed.notify_all()
+
+    def flush(self, timeout: float = PATIENCE) -> bool:
+        """Wait until everything is delivered, at most `timeout` seconds; whether it is."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: not self._items and not self._under_way, timeout)
+            self._hurry = False
+            return done
+
+    def close(self, timeout: float = PATIENCE) -> bool:
+        """Deliver what is left and stop; whether everything arrived. May be called twice."""
+        atexit.unregister(self.close)
+        self.flush(timeout)
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            lost = len(self._items) + len(self._under_way) + self._dropped
+            self._items.clear()
+            self._dropped = 0
+        if lost:
+            log.warning("normscope: %s: %d records could not be delivered and are lost", self._name, lost)
+        elif self._thread is not None:
+            self._thread.join(timeout)
+        return not lost
+
+    def _drop_beyond_limit(self) -> None:
+        while len(self._items) > self._limit:
+            self._items.popleft()
+            self._dropped += 1
+
+    def _work(self) -> None:
+        pause = FIRST_PAUSE
+        while self._take():
+            if self._attempt():
+                pause = FIRST_PAUSE
+            else:
+                self._rest(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _take(self) -> bool:
+        """Wait for items and take a batch of them; False when the outbox is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closing)
+            if self._closing:
+                return False
+            self._under_way = [self._items.popleft() for _ in range(min(self._batch, len(self._items)))]
+            return True
+
+    def _attempt(self) -> bool:
+        start = time.thread_time()
+        try:
+            self._deliver(self._under_way)
+        except Exception as error:  # whatever a disk or a tracker may raise
+            self._failed(error)
+            return False
+        finally:
+            self.seconds += time.thread_time() - start
+        if self._failing:
+            log.warning("normscope: %s works again", self._name)
+            self._failing = False
+        with self._changed:
+            self._under_way = []
+            self._changed.notify_all()
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        if not self._failing:
+            log.warning("normscope: %s: %s; training goes on, records are kept in memory", self._name, error)
+        self._failing = True
+        with self._changed:
+            self._items.extendleft(reversed(self._under_way))
+            self._under_way = []
+            self._drop_beyond_limit()
+
+    def _rest(self, pause: float) -> None:
+        with self._changed:
+            if self._hurry:  # someone waits for it: try again soon
+                self._changed.wait_for(lambda: self._closing, FIRST_PAUSE)
+            else:
+                self._changed.wait_for(lambda: self._closing or self._hurry, pause)

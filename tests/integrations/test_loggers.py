@@ -1,0 +1,105 @@
+"""Each tracker with its real package, offline; none imported unless used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from normscope.errors import UsageError
+from normscope.integrations import loggers
+from normscope.schedule import every
+from normscope.weights.monitor import Monitor
+from normscope.weights.options import MonitorOptions
+from tests.weights.test_monitor import batches, tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
+
+
+def train(path: Path, tracker: loggers.Tracker, number: int = 3) -> dict[int, dict[str, float]]:
+    """What was recorded, by step: the monitor's own latest values."""
+    model = tiny()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    options = MonitorOptions(loggers=[tracker], groups=("total", "role"))
+    seen = {}
+    with Monitor(model, optimizer, path, every(1), options) as monitor:
+        for tokens in batches(number):
+            optimizer.zero_grad()
+            model(tokens).backward()
+            optimizer.step()
+            seen[monitor.step] = dict(monitor.latest)
+    assert "normscope/norm/total" in seen[1] and "normscope/gradient/total" in seen[1]
+    return seen
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seen = train(tmp_path / "run.db", loggers.tensorboard(tmp_path / "events"))
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    found = {event.step: event.value for event in events.Scalars("normscope/norm/total")}
+    assert found.keys() == {0, 1, 2, 3}
+    for step, values in seen.items():
+        assert found[step] == pytest.approx(values["normscope/norm/total"], rel=1e-6)
+    assert set(seen[1]) <= set(events.Tags()["scalars"])
+
+
+@pytest.mark.slow
+def test_mlflow(tmp_path: Path) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    with mlflow.start_run() as run:
+        seen = train(tmp_path / "run.db", loggers.mlflow())
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "normscope/norm/total")
+    assert {m.step: m.value for m in history if m.step} == pytest.approx(
+        {step: values["normscope/norm/total"] for step, values in seen.items()}
+    )
+
+
+@pytest.mark.slow
+def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    import trackio
+
+    trackio.init(project="normscope-test", name="one", embed=False)
+    seen = train(tmp_path / "run.db", loggers.trackio())
+    trackio.finish()
+    from trackio.sqlite_storage import SQLiteStorage
+
+    logs = SQLiteStorage.get_logs("normscope-test", "one")
+    found = {row["step"]: row["normscope/norm/total"] for row in logs}
+    assert found.keys() == {0, 1, 2, 3}
+    assert found[3] == pytest.approx(seen[3]["normscope/norm/total"])
+
+
+@pytest.mark.slow
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path))
+    seen = train(tmp_path / "run.db", loggers.wandb())
+    summary = dict(run.summary)
+    run.finish()
+    assert summary["normscope/norm/total"] == pytest.approx(seen[3]["normscope/norm/total"])
+    assert summary["normscope/step"] == 3
+
+
+def test_no_active_run_is_an_error_before_training() -> None:
+    with pytest.raises(UsageError, match=r"wandb\.init"):
+        loggers.wandb()
+
+
+def test_no_tracker_is_imported_unless_used() -> None:
+    code = (
+        "import sys, normscope.weights.monitor, normscope.integrations.loggers\n"
+        "heavy = 'tensorboard', 'wandb', 'mlflow', 'trackio', 'lightning', 'transformers'\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

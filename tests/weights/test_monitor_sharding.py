@@ -1,0 +1,48 @@
+"""One process = DDP = FSDP1 = FSDP2 = tensor parallel = pipeline stages, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from normscope.run import Run
+from tests.weights.sharded_training import BATCH, make, run_sharded, train
+
+SQL = """
+SELECT step, prev_step, name, shape, dtype,
+       sumsq, dot, sumsq_delta, nonfinite, grad_sumsq, grad_dot, lr, weight_decay
+FROM tensor LEFT JOIN weight ON tensor.id = weight.tensor ORDER BY step, name
+"""
+
+
+def rows(path: Path) -> list[tuple[object, ...]]:
+    with Run(path) as run:
+        return run.query(SQL)
+
+
+def numbers(values: tuple[object, ...]) -> list[float]:
+    return [float("nan") if value is None else float(value) for value in values]  # type: ignore[arg-type]
+
+
+def check(modes: list[str], world: int, folder: Path, others: list[str] | None = None) -> None:
+    run_sharded([*modes, *(others or [])], world, folder)
+    for mode in modes:
+        train(make(mode), slice(0, BATCH), folder / f"{mode}.db")
+        alone, together = rows(folder / f"{mode}.db"), rows(folder / f"{mode}-{world}.db")
+        assert len(alone) == len(together)
+        for a, b in zip(alone, together, strict=True):
+            assert a[:5] == b[:5], mode
+            assert numbers(b[5:]) == pytest.approx(numbers(a[5:]), rel=1e-7, abs=1e-12, nan_ok=True), mode
+
+
+def test_two_processes_write_the_rows_of_one(tmp_path: Path) -> None:
+    check(["ddp", "fsdp1", "fsdp2", "tp", "stages"], 2, tmp_path, ["failing ddp"])
+    steps = [{row[0] for row in rows(tmp_path / name)} for name in ("ddp-2.db", "failing ddp-2.db")]
+    assert steps == [{None, 0, 1, 3}, {None, 0, 3}]  # None: the tied tensor, which has no rows
+
+
+@pytest.mark.slow
+def test_four_processes_write_the_rows_of_one(tmp_path: Path) -> None:
+    modes = ["ddp", "fsdp1", "fsdp1-hybrid", "fsdp2", "fsdp2-hybrid", "tp", "tp+fsdp2", "stages"]
+    check(modes, 4, tmp_path)

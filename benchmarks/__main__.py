@@ -1,4 +1,4 @@
-"""Run the benchmarks that `make bench` names, or those given by name, and print ratios measured in one run."""
+"""Run the benchmarks of `make bench`, or those given by name; print ratios measured in one run."""
 
 import sys
 from importlib import import_module

@@ -4,7 +4,7 @@ import time
 
 
 def race(contestants, rounds=5):
-    """{name: callable} → {name: best seconds}; every round runs each once, so that all meet the same weather."""
+    """{name: callable} → {name: best seconds}; every round runs each once: all meet the same weather."""
     best = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
         for name, run in contestants.items():

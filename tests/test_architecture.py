@@ -12,7 +12,9 @@ import normscope
 
 ROOT = Path(normscope.__file__).parent
 
-FIRST = {"_version", "anatomy", "errors", "export", "progress", "rows", "run", "schedule", "table", "whole"}
+FIRST = {
+    *("_version", "anatomy", "errors", "flat_file", "progress", "rows", "run", "schedule", "table", "whole"),
+}
 # package → what it may import of normscope, beside itself and FIRST
 MAY = {
     "checkpoints": set(),
@@ -88,3 +90,9 @@ def test_packages_only_re_export():
 def test_modules_stay_small():
     for path in modules():
         assert len(path.read_text("utf-8").splitlines()) <= 300, path
+
+
+def test_no_module_hides_a_public_name():
+    """A submodule of the same name would replace the function as soon as it is imported."""
+    children = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert not children & set(normscope.__all__)

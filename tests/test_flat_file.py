@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from normscope.errors import UsageError
-from normscope.export import COLUMNS, export, weight_table
+from normscope.flat_file import COLUMNS, export, weight_table
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.weights.scan import scan
 

@@ -6,24 +6,80 @@ from typing import TYPE_CHECKING, Any
 from normscope._version import __version__
 
 if TYPE_CHECKING:
-    from normscope.export import export
+    from normscope.flat_file import export
+    from normscope.lab.sweep import sweep
+    from normscope.lab.train import train
+    from normscope.network.heads import heads
+    from normscope.network.homogeneity import homogeneity
+    from normscope.network.lookahead import looks_ahead
+    from normscope.network.saturated import saturated
+    from normscope.network.saturation import saturation
+    from normscope.network.scaling import scaled
     from normscope.run import Run
+    from normscope.schedule import at_steps, budget, every, logarithmic
+    from normscope.theory.budget import norm_budget
+    from normscope.theory.compare import compare
+    from normscope.theory.forecast import forecast
     from normscope.theory.growth import fit_growth
     from normscope.theory.measures import series
     from normscope.views.report import report
+    from normscope.weights.audit import audit
+    from normscope.weights.monitor import Monitor
     from normscope.weights.scan import scan
 
 # Loaded when first used: `import normscope` costs neither torch nor plotly nor scipy.
 _HOMES = {
+    "Monitor": "normscope.weights.monitor",
     "Run": "normscope.run",
-    "export": "normscope.export",
+    "at_steps": "normscope.schedule",
+    "audit": "normscope.weights.audit",
+    "budget": "normscope.schedule",
+    "compare": "normscope.theory.compare",
+    "every": "normscope.schedule",
+    "export": "normscope.flat_file",
     "fit_growth": "normscope.theory.growth",
+    "forecast": "normscope.theory.forecast",
+    "heads": "normscope.network.heads",
+    "homogeneity": "normscope.network.homogeneity",
+    "logarithmic": "normscope.schedule",
+    "looks_ahead": "normscope.network.lookahead",
+    "norm_budget": "normscope.theory.budget",
     "report": "normscope.views.report",
+    "saturated": "normscope.network.saturated",
+    "saturation": "normscope.network.saturation",
+    "scaled": "normscope.network.scaling",
     "scan": "normscope.weights.scan",
     "series": "normscope.theory.measures",
+    "sweep": "normscope.lab.sweep",
+    "train": "normscope.lab.train",
 }
 
-__all__ = ["Run", "__version__", "export", "fit_growth", "report", "scan", "series"]
+__all__ = [
+    "Monitor",
+    "Run",
+    "__version__",
+    "at_steps",
+    "audit",
+    "budget",
+    "compare",
+    "every",
+    "export",
+    "fit_growth",
+    "forecast",
+    "heads",
+    "homogeneity",
+    "logarithmic",
+    "looks_ahead",
+    "norm_budget",
+    "report",
+    "saturated",
+    "saturation",
+    "scaled",
+    "scan",
+    "series",
+    "sweep",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -351,17 +351,20 @@ HEAVY = {
 }
 
 OPENER = """
-import resource, sys
+import sys
 from normscope.checkpoints import open_file
 from normscope.checkpoints.files import LocalFile
 from normscope.errors import NormscopeError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # not ru_maxrss, which a child takes over from its parent
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+before = peak()
 for path in sys.argv[1:]:
     try:
         open_file(LocalFile(path))
     except NormscopeError as error:
         print(str(error)[:60], file=sys.stderr)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print((peak() - before) * 1024)
 """
 
 

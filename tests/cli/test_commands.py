@@ -132,7 +132,7 @@ def test_wrong_calls_exit_with_2(run, tmp_path):
 
 @pytest.mark.parametrize(("room", "left"), [(4096, False), (70_000, True)])
 def test_a_full_disk(tmp_path, room, left):
-    """No more than `room` bytes a file can be written: one sentence, and a run file that is whole or not there."""
+    """No file may exceed `room` bytes: one sentence, and a run file that is whole or not there."""
     resource = pytest.importorskip("resource")
     shapes = {f"h.{i}.mlp.c_fc.weight": (4, 4) for i in range(800)}
     folder = save_series(tmp_path / "series", random_walk([1, 2, 3], shapes=shapes))

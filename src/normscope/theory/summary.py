@@ -93,6 +93,8 @@ def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
         said.append(
             f"{len(apart)} tensors are not common to all checkpoints: left out ({name}: {apart[name]})"
         )
+    for alarms in run.artifacts("alarm").values():
+        said += [f"step {alarm['step']}: {alarm['message']}" for alarm in alarms]
     still = constant(run)
     if still:
         said.append(

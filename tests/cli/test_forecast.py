@@ -1,0 +1,44 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from normscope.cli.compare import compare
+from normscope.cli.forecast import forecast
+from tests.theory.make_run import make_run
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def app():
+    app = typer.Typer()
+    app.command("forecast")(forecast)
+    app.command("compare")(compare)
+    return app
+
+
+def test_forecast_prints_sentences_and_a_table(app):
+    result = runner.invoke(app, ["forecast", "t5-base", "--to", "1000000"])
+    assert result.exit_code == 0
+    assert "is expected at" in result.stdout and "95 % interval" in result.stdout
+
+
+def test_forecast_json_has_every_documented_field(app):
+    arguments = ["forecast", "t5-base", "--to", "600000", "--lr", "0.01", "--weight-decay", "0.001"]
+    document = json.loads(runner.invoke(app, [*arguments, "--schedule", "cosine", "--json"]).stdout)
+    assert {"series", "now", "to", "value", "low", "high", "method", "laws", "equilibrium", "curve"} <= set(
+        document
+    )
+    assert document["method"] == "dynamics" and set(document["curve"][0]) == {"step", "value", "low", "high"}
+
+
+def test_compare_prints_and_serialises(app, tmp_path):
+    make_run(tmp_path / "a.db")
+    make_run(tmp_path / "b.db", exponents=(0.5, 0.7, 0.5, 0.8))
+    pair = [str(tmp_path / "a.db"), str(tmp_path / "b.db")]
+    result = runner.invoke(app, ["compare", *pair, "--by", "layer"])
+    assert result.exit_code == 0 and "1 of 2 groups by layer differ" in result.stdout
+    document = json.loads(runner.invoke(app, ["compare", *pair, "--json"]).stdout)
+    assert {"a", "b", "by", "groups", "sentences", "only_a", "only_b"} <= set(document)

@@ -1,0 +1,289 @@
+"""normscope saturate and normscope homogeneity, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from normscope.cli.homogeneity import homogeneity
+from normscope.cli.saturate import saturate
+from normscope.errors import ModelError, NormscopeError, ScaleOverflow, UsageError
+from normscope.run import HeadRow, Run, SaturationRow
+
+pytest.importorskip("transformers")
+
+TEXT = """the cat sat on the mat
+a dog ran over the hill and the cat saw it
+
+the hill is old
+it sat on a mat and saw the dog
+"""
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def call(*arguments):
+    app = typer.Typer()
+    app.command("saturate")(saturate)
+    app.command("homogeneity")(homogeneity)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, NormscopeError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def save_model(folder, seed=0, family="bert", **config):
+    """A pico model with a word-level tokenizer, as save_pretrained leaves them."""
+    import transformers as tf
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = sorted(set(TEXT.split()))
+    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words])}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
+    torch.manual_seed(seed)
+    if family == "bert":
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+        model = tf.BertModel(
+            tf.BertConfig(vocab_size=len(vocabulary), **sizes, **config), add_pooling_layer=False
+        )
+    else:
+        sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+        model = tf.T5ForConditionalGeneration(
+            tf.T5Config(vocab_size=len(vocabulary), **sizes, decoder_start_token_id=0)
+        )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_table_for_a_person(model, text):
+    out = call("saturate", model, "--text", text)
+    assert "encoder.layer.1" in out and "random" in out
+    assert "4 heads: 4 argmax" in out
+    assert "sees later tokens (not causal by design)" in out
+
+
+def test_json_has_the_documented_fields(model, text):
+    found = json.loads(call("saturate", model, "--text", text, "--json"))
+    assert list(found) == ["layers", "heads", "warnings", "look_ahead"]
+    assert [row["layer"] for row in found["layers"]] == [0, 1, 2]
+    assert set(found["layers"][0]) >= {"step", "module", "layer", "cosine", "baseline", "converged"}
+    assert set(found["heads"][0]) >= {"step", "module", "layer", "head", "type", "positions", "split"}
+    assert found["layers"][0]["tokens"] == sum(len(line.split()) for line in TEXT.splitlines())
+    quick = json.loads(
+        call("saturate", model, "--text", text, "--json", "--no-heads", "--no-baseline", "--scale", 1024)
+    )
+    assert quick["heads"] == [] and quick["layers"][1]["baseline"] is None
+    assert quick["layers"][1]["cosine"] == pytest.approx(found["layers"][1]["cosine"], abs=1e-6)
+
+
+def test_text_at_hand_is_used_without_a_file(tmp_path):
+    import transformers as tf
+
+    folder = save_model(tmp_path / "m")
+    tokenizer = tf.AutoTokenizer.from_pretrained(folder)
+    with pytest.raises(
+        UsageError, match="unknown to the model's tokenizer"
+    ):  # its prose is not this vocabulary's
+        call("saturate", folder, "--json")
+    assert tokenizer is not None
+
+
+def test_encoder_and_decoder_apart(tmp_path, text):
+    found = json.loads(call("saturate", save_model(tmp_path / "t5", family="t5"), "--text", text, "--json"))
+    modules = [row["module"] for row in found["layers"]]
+    assert modules == ["encoder.block.input", "encoder.block.0", "decoder.block.input", "decoder.block.0"]
+    assert {head["module"].split(".")[-1] for head in found["heads"]} == {"SelfAttention", "EncDecAttention"}
+    assert found["look_ahead"][0]["sees_future"] is False
+
+
+def test_a_series_goes_into_the_run_file_and_is_continued(tmp_path, text, monkeypatch):
+    for step in (0, 10, 100):
+        save_model(tmp_path / "series" / f"checkpoint-{step}", seed=step)
+    run = tmp_path / "run.db"
+    out = call("saturate", tmp_path / "series", "--text", text, "--run", run)
+    assert "step" in out.splitlines()[1]
+    with Run(run) as found:
+        table = found.table(SaturationRow)
+        assert sorted(set(table["step"])) == [0, 10, 100] and len(table) == 9
+        assert len(found.table(HeadRow)) == 12
+        example = found.artifacts("attention")["100/encoder.layer.0.attention.self/1"]
+        size = len(example["tokens"])
+        assert size <= 24 and len(example["soft"]) == len(example["saturated"]) == size
+        for row in (*example["soft"], *example["saturated"]):
+            assert sum(row) == pytest.approx(1, abs=0.01)
+    run.unlink()
+    before = json.loads(call("saturate", tmp_path / "series", "--text", text, "--run", run, "--json"))
+    monkeypatch.setattr("normscope.network.study.saturation_and_heads", None)  # nothing is measured twice
+    again = json.loads(call("saturate", tmp_path / "series", "--text", text, "--run", run, "--json"))
+    assert again["layers"] == before["layers"] and again["heads"] == before["heads"]
+
+
+def test_other_settings_are_measured_anew(model, text, tmp_path):
+    quick = ("--run", tmp_path / "run.db", "--no-baseline", "--json")
+    first = json.loads(call("saturate", model, "--text", text, *quick))
+    second = json.loads(call("saturate", model, "--text", text, "--sentences", 2, *quick))
+    assert second["layers"][0]["tokens"] < first["layers"][0]["tokens"]
+
+
+BUILD = """
+import torch
+from helper import width
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(width, 2, 16, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), [torch.randn(2, 5, width)]
+
+def wrong():
+    return 3
+
+def linear():
+    return nn.Linear(4, 4), [torch.randn(2, 4)]
+
+def leaky():
+    return Leaky(), [torch.arange(12).reshape(2, 6)]
+
+class Leaky(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.mix = nn.Embedding(12, 8), nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.register_buffer("tril", torch.ones(6, 6).tril())
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        q, k, v = (layer(x)[:, None] for layer in self.mix)
+        return x + ((q @ k.transpose(-1, -2) * self.tril).softmax(-1) @ v)[:, 0]
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    (tmp_path / "helper.py").write_text("width = 8\n")
+    (tmp_path / "my_model.py").write_text(BUILD)
+    return tmp_path / "my_model.py"
+
+
+def test_any_module_by_its_build_function(program):
+    found = json.loads(call("saturate", f"{program}:build", "--json"))
+    assert [row["module"] for row in found["layers"]] == ["layers.input", "layers.0", "layers.1"]
+    assert len(found["heads"]) == 4 and found["layers"][1]["baseline"] is not None
+
+
+def test_batches_follow_the_dtype_asked_for(program):
+    found = json.loads(call("homogeneity", f"{program}:build", "--dtype", "float64", "--at", 4096, "--json"))
+    assert found["degrees"][-1]["exists"] and found["degrees"][-1]["degree"] == pytest.approx(1, abs=0.01)
+
+
+def test_checkpoints_loaded_into_a_built_model(program, tmp_path):
+    from torch import nn
+
+    for step in (5, 50):
+        torch.manual_seed(step)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        state = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).state_dict()
+        wrapped = {"model": {f"module.{name}": value for name, value in state.items()}, "step": step}
+        torch.save(wrapped, tmp_path / f"step{step}.pt")
+    run = tmp_path / "run.db"
+    found = json.loads(call("saturate", f"{program}:build", tmp_path, "--run", run, "--json"))
+    assert sorted({row["step"] for row in found["layers"]}) == [5, 50]
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "bad.pt")
+    with pytest.raises(ModelError, match=r"bad.pt does not fit the model"):
+        call("saturate", f"{program}:build", tmp_path / "bad.pt")
+
+
+def test_a_causal_model_that_sees_the_future_is_reported(program):
+    found = json.loads(call("saturate", f"{program}:leaky", "--json"))
+    assert found["look_ahead"][0]["causal"] and found["look_ahead"][0]["sees_future"]
+    assert any("its mask leaks" in text for text in found["warnings"])
+
+
+def test_long_sequences_are_cut_and_it_is_said(tmp_path, text):
+    folder = save_model(tmp_path / "short", max_position_embeddings=6)
+    found = json.loads(call("saturate", folder, "--text", text, "--json"))
+    assert "were cut to 6 tokens" in found["warnings"][0]
+    assert found["layers"][0]["tokens"] == 6 + 6 + 4 + 6
+
+
+def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
+    def refuses(kind, match, *arguments):
+        with pytest.raises(kind, match=match):
+            call(*arguments)
+
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    cyrillic = tmp_path / "other.txt"
+    cyrillic.write_text("кошка сидела на коврике\n")
+    half = save_model(tmp_path / "half")
+    refuses(UsageError, "is empty", "saturate", model, "--text", empty)
+    refuses(UsageError, "language and alphabet", "saturate", model, "--text", cyrillic)
+    refuses(UsageError, "no text at", "saturate", model, "--text", tmp_path / "none.txt")
+    refuses(ModelError, "no attention to measure", "saturate", f"{program}:linear")
+    refuses(ModelError, "expected a tuple", "saturate", f"{program}:wrong")
+    refuses(UsageError, r"has no function nothing\(\)", "saturate", f"{program}:nothing")
+    refuses(UsageError, "no file at", "saturate", f"{tmp_path}/none.py:build")
+    refuses(UsageError, "is no model", "saturate", tmp_path / "none")
+    refuses(ModelError, "cannot load a model from", "saturate", "no-such/model-anywhere", "--text", text)
+    refuses(UsageError, "power of two", "saturate", model, "--text", text, "--scale", 1000)
+    refuses(UsageError, "dtype 'int8' is not one of", "saturate", model, "--text", text, "--dtype", "int8")
+    refuses(UsageError, "device 'tpu' cannot be used", "saturate", model, "--text", text, "--device", "tpu")
+    (half / "tokenizer.json").unlink()
+    (half / "tokenizer_config.json").unlink()
+    refuses(ModelError, "--tokenizer", "saturate", half, "--text", text)
+    for file in half.glob("*.safetensors"):
+        file.unlink()
+    refuses(ModelError, "config.json but no weights", "saturate", half, "--text", text, "--tokenizer", model)
+    (half / "config.json").unlink()
+    refuses(ModelError, "no folders with one", "saturate", half, "--text", text)
+
+
+def test_half_precision_that_would_overflow_says_which_dtype_would_do(tmp_path, text):
+    import transformers as tf
+
+    folder = save_model(tmp_path / "half")
+    model = tf.BertModel.from_pretrained(folder, add_pooling_layer=False)
+    model.encoder.layer[0].output.dense.weight.data[0, 0] = 100.0
+    model.half().save_pretrained(folder)
+    with pytest.raises(ScaleOverflow, match="bfloat16 would do"):
+        call("saturate", folder, "--text", text)
+    assert json.loads(call("saturate", folder, "--text", text, "--dtype", "float32", "--json"))["layers"]
+    shutil.rmtree(folder)
+
+
+def test_homogeneity(model, text, tmp_path):
+    run = tmp_path / "run.db"
+    out = call("homogeneity", model, "--text", text, "--run", run)
+    assert "degree" in out and "output" in out
+    found = json.loads(
+        call("homogeneity", model, "--text", text, "--at", 4096, "--dtype", "float64", "--json")
+    )
+    output = found["degrees"][-1]
+    assert output["module"] == "output" and output["degree"] == pytest.approx(1, abs=0.05)
+    with Run(run) as kept:
+        curve = kept.artifacts("scaling-curve")["output"]
+    assert set(curve) >= {"c", "cosine", "degree"} and len(curve["c"]) == len(curve["cosine"])

@@ -1,0 +1,65 @@
+"""normscope train, as a user calls it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from normscope.cli.app import build
+from normscope.errors import NormscopeError
+
+FIELDS = ("d_model=16", "n_layers=1", "d_ff=16", "n_heads=2", "eval_batches=1")
+SMALL = ["--batch", "2", *(word for field in FIELDS for word in ("--set", field))]
+
+
+def normscope(*words):
+    done = CliRunner().invoke(build(), list(map(str, words)))
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_train_on_a_task(tmp_path):
+    run = tmp_path / "runs" / "dyck.db"
+    options = ["--task", "dyck-2", "--norm", "post", "--steps", "12", "--length", "8", "--set", "words=50"]
+    done = normscope("train", *options, *SMALL, "--run", run, "--saturation", "every:6")
+    assert "norm at the start" in done.stdout
+    assert "longer sequence accuracy" in done.stdout
+    assert (tmp_path / "runs" / "dyck" / "checkpoints" / "step-000012" / "model.safetensors").exists()
+    rows = json.loads(normscope("show", run, "--json").stdout)
+    assert rows[-1]["step"] == 12
+    again = json.loads(
+        normscope("train", *options, *SMALL, "--run", run, "--saturation", "every:6", "--json").stdout
+    )
+    assert again["steps"] == 12
+    assert {"out", "run", "checkpoints", "steps", "parameters", "loss", "norm_start", "norm_end"} <= set(
+        again
+    )
+
+
+def test_train_on_words(tmp_path):
+    (tmp_path / "train.txt").write_text("the cat sat on the mat\n" * 30)
+    (tmp_path / "valid.txt").write_text("the mat sat on the cat\n" * 5)
+    files = ["--text", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt", "--tokenizer", "word"]
+    options = ["--length", "8", "--epochs", "2", "--out", tmp_path / "out", "--seed", "3", "--json"]
+    found = json.loads(normscope("train", *files, *options, *SMALL).stdout)
+    assert found["steps"] == round(2 * ((210 - 1) // 8 - 1) / 2)
+    assert found["evaluation"]["valid_perplexity"] > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--size", "huge"], "pico, tiny, small, paper"),
+        (["--set", "d_model=30"], "divisible by n_heads"),
+        (["--set", "weigth_decay=1"], "did you mean 'weight_decay'"),
+        (["--set", "clip"], "FIELD=VALUE"),
+        (["--task", "dick-2"], "did you mean 'dyck-2'"),
+        (["--device", "gpu9"], "gpu9"),
+        (["--optimizer", "sgd", "--lr", "1e30", "--steps", "9", *SMALL], "the loss became"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, options, words):
+    with pytest.raises(NormscopeError, match=words) as caught:
+        normscope("train", *options, "--out", tmp_path / "out")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,100 @@
+"""The choice on series whose law is known; the full study is benchmarks/law_choice.py."""
+
+import numpy as np
+import pytest
+
+from normscope.theory.evidence import spacing_weights, weigh
+from normscope.theory.fitting import Metric, fit_law
+from normscope.theory.growth import fit_growth
+from normscope.theory.laws import LAWS
+from normscope.theory.verdict import judge, plain_fits
+
+from .test_fitting import TRUTH
+
+LINEAR = np.linspace(0, 50000, 100)
+
+
+def chosen(steps, values):
+    verdict = judge(plain_fits(steps, values), steps, values)
+    return verdict.choice, verdict.evidence
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_clear_data_name_their_law(name):
+    rng = np.random.default_rng(0)
+    curve = LAWS[name].value(LINEAR, np.array(TRUTH[name], dtype=float))
+    choice, _ = chosen(LINEAR, curve + 5e-4 * np.ptp(curve) * rng.standard_normal(100))
+    assert choice.decided and choice.best == name
+
+
+def test_noise_makes_it_honest():
+    rng = np.random.default_rng(1)
+    values = 50 + 100 * np.sqrt(LINEAR / 5e4) + 5 * rng.standard_normal(100)
+    choice, _ = chosen(LINEAR, values)
+    assert not choice.decided and "sqrt" in choice.candidates and len(choice.candidates) > 1
+
+
+def test_what_is_said_to_separate_does_separate():
+    """Two laws that one range cannot tell apart are told apart on the range the answer names."""
+    rng = np.random.default_rng(2)
+    law, params = LAWS["power"], np.array([1.0, 50.0, 0.45])
+    noise = 6.0
+    choice, _ = chosen(LINEAR, law.value(LINEAR, params) + noise * rng.standard_normal(100))
+    rivals = {name: step for name, step in choice.separating.items() if step is not None and name != "power"}
+    assert rivals and not choice.decided
+    factor = max(rivals.values()) / LINEAR[-1]
+    longer = LINEAR * factor * 1.5
+    again, _ = chosen(longer, law.value(longer, params) + noise * rng.standard_normal(100))
+    assert len(set(again.candidates) & set(rivals)) < len(rivals)
+
+
+def test_outliers_do_not_decide():
+    rng = np.random.default_rng(3)
+    values = 50 + np.sqrt(LINEAR) + 0.2 * rng.standard_normal(100)
+    values[[20, 60, 61]] += [80, -60, 90]
+    choice, evidence = chosen(LINEAR, values)
+    assert "sqrt" in choice.candidates
+    np.testing.assert_allclose(evidence.supports["sqrt"].fit.params, [1.0, 50.0], rtol=0.05)
+    assert (evidence.roots[[20, 60, 61]] < 0.3).all()
+
+
+def test_a_dense_late_part_does_not_decide_alone():
+    """Ten points spread over the run weigh more than their share against ninety at its end."""
+    steps = np.unique(np.concatenate([np.linspace(0, 40000, 10), np.linspace(45000, 50000, 90)]))
+    weights = spacing_weights(steps)
+    assert weights[:10].sum() > 2.5 * 10 * weights.mean()
+    assert spacing_weights(np.linspace(0, 100, 11) ** 2) == pytest.approx(np.ones(11))
+
+
+@pytest.mark.parametrize("spacing", ["linear", "log"])
+def test_a_warm_up_does_not_exclude_the_law(spacing):
+    rng = np.random.default_rng(4)
+    steps = LINEAR if spacing == "linear" else np.unique(np.geomspace(10, 50000, 100).round())
+    curve = 50 + np.sqrt(steps)
+    curve[steps < 1500] -= 0.3 * np.sqrt(1500 - steps[steps < 1500]) / 4
+    values = curve + 0.3 * rng.standard_normal(len(steps))
+    verdict = judge(plain_fits(steps, values), steps, values)
+    assert "sqrt" in verdict.choice.candidates or "sqrt" in verdict.otherwise
+    assert fit_growth((steps, values), since=2000).best == "sqrt"
+
+
+def test_robust_fit_equals_plain_fit_without_cause():
+    """Evenly weighted, uncorrelated, Gaussian data: robustness changes almost nothing."""
+    rng = np.random.default_rng(5)
+    steps = np.linspace(0, 300, 200) ** 2
+    values = 50 + np.sqrt(steps) + rng.standard_normal(200)
+    plain = fit_law(LAWS["sqrt"], steps, values, Metric.plain(200))
+    robust = weigh({"sqrt": plain}, steps, values).supports["sqrt"].fit
+    np.testing.assert_allclose(robust.params, plain.params, rtol=0.02)
+
+
+def test_holdout_is_the_error_of_predicting_the_last_fifth():
+    rng = np.random.default_rng(6)
+    values = 50 + np.sqrt(LINEAR) + 3 * rng.standard_normal(100)
+    fit = fit_growth((LINEAR, values))
+    assert fit.law("sqrt").holdout < 0.03 < fit.law("linear").holdout
+
+
+def test_short_series_are_not_judged():
+    choice, evidence = chosen(LINEAR[::15], np.sqrt(LINEAR[::15]) + 1)
+    assert not evidence.supports and not choice.decided and not choice.judged

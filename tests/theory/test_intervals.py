@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from normscope.theory.fitting import Metric, fit_law
+from normscope.theory.intervals import autocorrelation, profile_shapes, residual_draws, shape_interval
+from normscope.theory.laws import LAWS
+
+STEPS = np.linspace(0, 1e5, 80)
+
+
+def autoregressive(n, phi, rng):
+    errors = rng.standard_normal(n)
+    for i in range(1, n):
+        errors[i] = phi * errors[i - 1] + np.sqrt(1 - phi**2) * errors[i]
+    return errors
+
+
+def test_one_matrix_product_equals_refitting_every_replicate():
+    rng = np.random.default_rng(0)
+    values = 50 + 100 * (STEPS / 1e5) ** 0.6 + rng.standard_normal(80)
+    metric = Metric(np.linspace(1, 2, 80), 0.3)
+    fit = fit_law(LAWS["power"], STEPS, values, metric)
+    replicates = fit.law.value(STEPS, fit.params) + rng.standard_normal((20, 80))
+    fast = profile_shapes(fit, STEPS, replicates, metric)
+    slow = [fit_law(LAWS["power"], STEPS, one, metric).params[-1] for one in replicates]
+    np.testing.assert_allclose(fast, slow, atol=2e-4)
+
+
+def test_draws_have_the_spread_and_autocorrelation_of_the_errors():
+    rng = np.random.default_rng(1)
+    residuals = autoregressive(4000, 0.7, rng)
+    draws = residual_draws(residuals, 3, rng, draws=50)
+    assert draws.shape == (50, 4000)
+    assert draws.std() == pytest.approx(residuals.std(), rel=0.05)
+    lagged = np.mean(draws[:, 1:] * draws[:, :-1]) / np.mean(draws**2)
+    assert lagged == pytest.approx(0.7, abs=0.04)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5, 0.8])
+def test_autocorrelation_is_recovered_from_residuals_of_a_fit(phi):
+    rng = np.random.default_rng(2)
+    found = []
+    for _ in range(100):
+        values = 50 + 100 * (STEPS / 1e5) ** 0.6 + autoregressive(80, phi, rng)
+        fit = fit_law(LAWS["power"], STEPS, values, Metric.plain(80))
+        found.append(autocorrelation(values - fit.law.value(STEPS, fit.params), 3))
+    assert np.median(found) == pytest.approx(phi, abs=0.1)
+
+
+def test_autocorrelation_survives_outliers_and_constants():
+    residuals = autoregressive(2000, 0.8, np.random.default_rng(3))
+    residuals[100] = 1000
+    assert autocorrelation(residuals, 0) == pytest.approx(0.8, abs=0.05)
+    assert autocorrelation(np.zeros(50), 2) == 0.0
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6])
+def test_interval_covers_the_exponent(phi):
+    """A small version of the study in docs/laws.md: 95 % intervals hold the truth about 95 % of the time."""
+    rng = np.random.default_rng(4)
+    hits = 0
+    for i in range(100):
+        p = rng.uniform(0.25, 0.9)
+        values = 50 + 100 * (STEPS / 1e5) ** p + autoregressive(80, phi, rng)
+        fit = fit_law(LAWS["power"], STEPS, values, Metric.plain(80))
+        interval = shape_interval(fit, STEPS, values, Metric.plain(80), seed=i)
+        hits += interval.low <= p <= interval.high
+    assert hits >= 90
+
+
+def test_interval_is_invariant_to_units():
+    rng = np.random.default_rng(5)
+    values = 50 + 100 * (STEPS / 1e5) ** 0.6 + rng.standard_normal(80)
+    one, other = (
+        shape_interval(fit_law(LAWS["power"], STEPS, v, Metric.plain(80)), STEPS, v, Metric.plain(80), 0)
+        for v in (values, 1000 * values)
+    )
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), rel=1e-6)

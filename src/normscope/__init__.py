@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from normscope.flat_file import export
     from normscope.lab.sweep import sweep
     from normscope.lab.train import train
+    from normscope.network.baseline import random_like
+    from normscope.network.batches import Batch
     from normscope.network.heads import heads
     from normscope.network.homogeneity import homogeneity
+    from normscope.network.joint import saturation_and_heads
     from normscope.network.lookahead import looks_ahead
     from normscope.network.saturated import saturated
     from normscope.network.saturation import saturation
@@ -25,11 +28,14 @@ if TYPE_CHECKING:
     from normscope.views.report import report
     from normscope.weights.audit import audit
     from normscope.weights.monitor import Monitor
+    from normscope.weights.options import MonitorOptions
     from normscope.weights.scan import scan
 
 # Loaded when first used: `import normscope` costs neither torch nor plotly nor scipy.
 _HOMES = {
+    "Batch": "normscope.network.batches",
     "Monitor": "normscope.weights.monitor",
+    "MonitorOptions": "normscope.weights.options",
     "Run": "normscope.run",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit",
@@ -44,9 +50,11 @@ _HOMES = {
     "logarithmic": "normscope.schedule",
     "looks_ahead": "normscope.network.lookahead",
     "norm_budget": "normscope.theory.budget",
+    "random_like": "normscope.network.baseline",
     "report": "normscope.views.report",
     "saturated": "normscope.network.saturated",
     "saturation": "normscope.network.saturation",
+    "saturation_and_heads": "normscope.network.joint",
     "scaled": "normscope.network.scaling",
     "scan": "normscope.weights.scan",
     "series": "normscope.theory.measures",
@@ -55,7 +63,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "Batch",
     "Monitor",
+    "MonitorOptions",
     "Run",
     "__version__",
     "at_steps",
@@ -71,9 +81,11 @@ __all__ = [
     "logarithmic",
     "looks_ahead",
     "norm_budget",
+    "random_like",
     "report",
     "saturated",
     "saturation",
+    "saturation_and_heads",
     "scaled",
     "scan",
     "series",

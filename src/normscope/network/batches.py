@@ -1,0 +1,135 @@
+"""What is handed to a model, and which of its positions are real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import UsageError
+
+_REAL = ("attention_mask", "mask")
+_PADDING = ("src_key_padding_mask", "key_padding_mask", "padding_mask")
+_DECODER_REAL = ("decoder_attention_mask",)
+_DECODER_PADDING = ("tgt_key_padding_mask",)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of one forward pass.
+
+    `mask` and `decoder_mask` are bool [batch, sequence], True at real tokens,
+    whatever layout the model itself uses; None means that every position is real.
+    """
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    mask: Tensor | None = None
+    decoder_mask: Tensor | None = None
+
+    def run(self, model: nn.Module) -> Any:
+        """One forward pass."""
+        return model(*self.args, **self.kwargs)
+
+
+Batches: TypeAlias = Iterable[Any]
+"""Each a Batch, a dict of keyword arguments, a tuple of arguments, or one tensor."""
+
+
+def as_batches(batches: Any) -> list[Batch]:
+    """The user's batches as Batch objects; a single dict, tensor or Batch is a list of one."""
+    if isinstance(batches, (Batch, Mapping, Tensor)):
+        batches = [batches]
+    found = [as_batch(batch) for batch in batches]
+    if not found:
+        raise UsageError("there is nothing to run the model on: expected at least one batch, got none")
+    return found
+
+
+def as_batch(value: Any) -> Batch:
+    """Understand what a model is called with, and find its padding mask among the arguments."""
+    if isinstance(value, Batch):
+        return value
+    if isinstance(value, Mapping):
+        kwargs = {str(key): item for key, item in value.items()}
+        decoder = _token_mask(kwargs, _DECODER_REAL, _DECODER_PADDING)
+        return Batch((), kwargs, _token_mask(kwargs, _REAL, _PADDING), decoder)
+    if isinstance(value, Tensor):
+        return Batch((value,))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return Batch(tuple(value))
+    raise UsageError(
+        "a batch is a dict of keyword arguments, a tuple of arguments, a tensor or a normscope Batch, not "
+        f"{type(value).__name__}"
+    )
+
+
+def token_count(batch: Batch) -> int | None:
+    """How many real tokens go through the model, encoder and decoder together; None when no mask says."""
+    masks = [mask for mask in (batch.mask, batch.decoder_mask) if mask is not None]
+    return sum(int(mask.sum()) for mask in masks) if masks else None
+
+
+def grouped(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """Batches in groups with together no more real tokens than the largest batch alone.
+
+    The plain states of a group wait for the scaled pass. Holding the whole corpus
+    would scale the parameters once, but its memory would grow with the corpus; this
+    way it is that of one forward pass with hidden states, and scaling (a pass over
+    the weights) stays a few per cent of the work on a batch of some thousand tokens.
+    """
+    room = max((token_count(batch) or 0 for batch in batches), default=0)
+    group: list[Batch] = []
+    held = 0
+    for batch in batches:
+        tokens = token_count(batch)
+        if group and (tokens is None or held + tokens > room):
+            yield group
+            group, held = [], 0
+        group.append(batch)
+        held += tokens or room
+    if group:
+        yield group
+
+
+def sample(batches: Sequence[Batch]) -> Batch:
+    """A small batch to look around with: one row of the smallest where its rows can be told apart."""
+    smallest = min(batches, key=lambda batch: token_count(batch) or 0)
+    tensors = [value for value in (*smallest.args, *smallest.kwargs.values()) if isinstance(value, Tensor)]
+    if smallest.mask is None or any(value.shape[:1] != smallest.mask.shape[:1] for value in tensors):
+        return smallest
+    return _rows(smallest, 1)
+
+
+def _rows(batch: Batch, count: int) -> Batch:
+    def cut(value: Any) -> Any:
+        return value[:count] if isinstance(value, Tensor) else value
+
+    kwargs = {key: cut(value) for key, value in batch.kwargs.items()}
+    return Batch(tuple(map(cut, batch.args)), kwargs, cut(batch.mask), cut(batch.decoder_mask))
+
+
+def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
+    """The same batch on another device, its floating-point tensors in another dtype."""
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device, dtype if value.is_floating_point() else None)
+
+    kwargs = {key: move(value) for key, value in batch.kwargs.items()}
+    return Batch(tuple(map(move, batch.args)), kwargs, move(batch.mask), move(batch.decoder_mask))
+
+
+def _token_mask(kwargs: Mapping[str, Any], real: Iterable[str], padding: Iterable[str]) -> Tensor | None:
+    for name in real:
+        if isinstance(kwargs.get(name), Tensor) and kwargs[name].dim() == 2:
+            return kwargs[name] != 0  # type: ignore[no-any-return]
+    for name in padding:
+        mask = kwargs.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            return ~mask if mask.dtype == torch.bool else mask == 0
+    return None

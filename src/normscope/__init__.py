@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from normscope.schedule import at_steps, budget, every, logarithmic
     from normscope.theory.budget import norm_budget
     from normscope.theory.compare import compare
-    from normscope.theory.forecast import forecast
+    from normscope.theory.forecast import Plan, forecast
+    from normscope.theory.groups import fit_groups
     from normscope.theory.growth import fit_growth
     from normscope.theory.measures import series
+    from normscope.theory.sources import Selection
     from normscope.views.report import report
     from normscope.weights.audit import audit
     from normscope.weights.monitor import Monitor
@@ -36,13 +38,16 @@ _HOMES = {
     "Batch": "normscope.network.batches",
     "Monitor": "normscope.weights.monitor",
     "MonitorOptions": "normscope.weights.options",
+    "Plan": "normscope.theory.forecast",
     "Run": "normscope.run",
+    "Selection": "normscope.theory.sources",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit",
     "budget": "normscope.schedule",
     "compare": "normscope.theory.compare",
     "every": "normscope.schedule",
     "export": "normscope.flat_file",
+    "fit_groups": "normscope.theory.groups",
     "fit_growth": "normscope.theory.growth",
     "forecast": "normscope.theory.forecast",
     "heads": "normscope.network.heads",
@@ -66,7 +71,9 @@ __all__ = [
     "Batch",
     "Monitor",
     "MonitorOptions",
+    "Plan",
     "Run",
+    "Selection",
     "__version__",
     "at_steps",
     "audit",
@@ -74,6 +81,7 @@ __all__ = [
     "compare",
     "every",
     "export",
+    "fit_groups",
     "fit_growth",
     "forecast",
     "heads",

@@ -20,9 +20,10 @@ def test_one_matrix_product_equals_refitting_every_replicate():
     values = 50 + 100 * (STEPS / 1e5) ** 0.6 + rng.standard_normal(80)
     metric = Metric(np.linspace(1, 2, 80), 0.3)
     fit = fit_law(LAWS["power"], STEPS, values, metric)
-    replicates = fit.law.value(STEPS, fit.params) + rng.standard_normal((20, 80))
-    fast = profile_shapes(fit, STEPS, replicates, metric)
-    slow = [fit_law(LAWS["power"], STEPS, one, metric).params[-1] for one in replicates]
+    errors = rng.standard_normal((80, 20))
+    fast = profile_shapes(fit, STEPS, errors, metric)
+    curve = fit.law.value(STEPS, fit.params)
+    slow = [fit_law(LAWS["power"], STEPS, curve + one, metric).params[-1] for one in errors.T]
     np.testing.assert_allclose(fast, slow, atol=2e-4)
 
 
@@ -30,9 +31,9 @@ def test_draws_have_the_spread_and_autocorrelation_of_the_errors():
     rng = np.random.default_rng(1)
     residuals = autoregressive(4000, 0.7, rng)
     draws = residual_draws(residuals, 3, rng, draws=50)
-    assert draws.shape == (50, 4000)
+    assert draws.shape == (4000, 50)
     assert draws.std() == pytest.approx(residuals.std(), rel=0.05)
-    lagged = np.mean(draws[:, 1:] * draws[:, :-1]) / np.mean(draws**2)
+    lagged = np.mean(draws[1:] * draws[:-1]) / np.mean(draws**2)
     assert lagged == pytest.approx(0.7, abs=0.04)
 
 

@@ -1,0 +1,233 @@
+"""The growth laws, as data: a law is a link, a few basis functions of the step, and at most one shape.
+
+    value(t) = link⁻¹( Σ_j β_j φ_j(t; q) )
+
+The coefficients β enter linearly, so only the shape q has to be searched for; the gradient needed to
+polish a fit and to carry uncertainty follows from φ and ∂φ/∂q alone. The link is the identity, or the
+square for laws that are linear in ρ² (the misaligned regime of Merrill et al. 2021, section 3: orthogonal
+updates add up in ρ², not in ρ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Basis = Callable[[Array, float], Array]
+
+
+@dataclass(frozen=True)
+class Law:
+    """One growth law; adding one means adding an entry to LAWS.
+
+    `basis(t, q)` has shape (terms, points), `slope(t, q)` is its derivative by q, `guesses(t)` are the
+    shapes to start from and `bounds(t)` the range q is kept in. `parameters` names the coefficients in
+    the order of the basis, then the shape. A `kinked` law is not smooth in its shape. `basic` laws are
+    the six that the paper's figures are judged by.
+    """
+
+    name: str
+    formula: str
+    parameters: tuple[str, ...]
+    meaning: str
+    basis: Basis
+    slope: Basis | None = None
+    guesses: Callable[[Array], Array] | None = None
+    bounds: Callable[[Array], tuple[float, float]] | None = None
+    squared: bool = False
+    basic: bool = False
+    kinked: bool = False
+
+    @property
+    def terms(self) -> int:
+        """How many coefficients enter linearly."""
+        return len(self.parameters) - (self.slope is not None)
+
+    def value(self, steps: Array, params: Array) -> Array:
+        """The law at `steps`; a squared law that has fallen to zero stays there."""
+        linear = params[: self.terms] @ self.basis(steps, self.shape(params))
+        return np.sqrt(np.maximum(linear, 0.0)) if self.squared else linear
+
+    def gradient(self, steps: Array, params: Array) -> Array:
+        """∂value/∂params, of shape (points, parameters)."""
+        shape, linear = self.shape(params), params[: self.terms]
+        rows = [self.basis(steps, shape)]
+        if self.slope is not None:
+            rows.append((linear @ self.slope(steps, shape))[None])
+        gradient = np.concatenate(rows).T
+        if self.squared:
+            gradient = gradient / (2 * np.maximum(self.value(steps, params), 1e-300))[:, None]
+        return gradient
+
+    def shape(self, params: Array) -> float:
+        """The shape among the parameters; 0 for a law that has none."""
+        return float(params[-1]) if self.slope is not None else 0.0
+
+
+#: The range in which the free exponent is searched; at either end no power describes the series.
+EXPONENTS = (0.01, 5.0)
+
+
+def _with_constant(*terms: Array) -> Array:
+    return np.stack([*terms, np.ones_like(terms[0])])
+
+
+def _powered(exponent: float) -> Basis:
+    return lambda t, _: _with_constant(t**exponent)
+
+
+def _power_slope(t: Array, p: float) -> Array:
+    logs = np.log(np.where(t > 0, t, 1.0))
+    return np.stack([t**p * logs, np.zeros_like(t)])
+
+
+def _relaxing(t: Array, rate: float) -> Array:
+    """(1 − e^(−k·t))/k: begins like t, ends at 1/k; unlike e^(−k·t) it stays well-posed as k → 0."""
+    return _with_constant(-np.expm1(-rate * t) / rate)
+
+
+def _relaxing_slope(t: Array, rate: float) -> Array:
+    decayed = np.exp(-rate * t)
+    return np.stack([(rate * t * decayed + np.expm1(-rate * t)) / rate**2, np.zeros_like(t)])
+
+
+def _rates(t: Array) -> Array:
+    return np.geomspace(0.01, 100.0, 15) / _span(t)
+
+
+def _rate_bounds(t: Array) -> tuple[float, float]:
+    return 1e-3 / _span(t), 500.0 / _span(t)
+
+
+def _aligned(t: Array, c: float) -> Array:
+    return np.exp(c * np.sqrt(t))[None]
+
+
+def _aligned_slope(t: Array, c: float) -> Array:
+    root = np.sqrt(t)
+    return (root * np.exp(c * root))[None]
+
+
+def _bent(t: Array, change: float) -> Array:
+    root = np.sqrt(t)
+    return _with_constant(root, np.maximum(root - np.sqrt(change), 0.0))
+
+
+def _bent_slope(t: Array, change: float) -> Array:
+    zero = np.zeros_like(t)
+    return np.stack([zero, np.where(t > change, -0.5 / np.sqrt(max(change, 1e-12)), 0.0), zero])
+
+
+def _changes(t: Array) -> Array:
+    """Candidate change-points: with at least a tenth of the points, and three, on either side."""
+    margin = max(3, len(t) // 10)
+    inner = t[margin:-margin] if len(t) > 2 * margin else t[len(t) // 2 : len(t) // 2 + 1]
+    return np.unique(inner[np.linspace(0, len(inner) - 1, 25).astype(int)])
+
+
+def _change_bounds(t: Array) -> tuple[float, float]:
+    inner = _changes(t)
+    return float(inner[0]), float(inner[-1])
+
+
+def _signed(values: Array) -> Array:
+    return np.concatenate([-values[::-1], values])
+
+
+def _span(t: Array) -> float:
+    return float(t.max()) or 1.0
+
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in (
+        Law(
+            "sqrt",
+            "a·√t + b",
+            ("a", "b"),
+            "growth with the root of the step",
+            _powered(0.5),
+            basic=True,
+        ),
+        Law("linear", "a·t + b", ("a", "b"), "steady growth", _powered(1.0), basic=True),
+        Law(
+            "quartic-root", "a·t^¼ + b", ("a", "b"), "growth with the fourth root", _powered(0.25), basic=True
+        ),
+        Law(
+            "log",
+            "a·log(t+1) + b",
+            ("a", "b"),
+            "growth with the logarithm of the step",
+            lambda t, _: _with_constant(np.log1p(t)),
+            basic=True,
+        ),
+        Law(
+            "sqrt-linear",
+            "√(a·t + b)",
+            ("a", "b"),
+            "equal, misaligned updates: each adds the same amount to ρ²",
+            _powered(1.0),
+            squared=True,
+            basic=True,
+        ),
+        Law(
+            "power",
+            "a·t^p + b",
+            ("a", "b", "p"),
+            "a power of the step",
+            lambda t, p: _with_constant(t**p),
+            _power_slope,
+            lambda t: np.geomspace(0.05, 3.0, 15),
+            lambda t: EXPONENTS,
+            basic=True,
+        ),
+        Law(
+            "saturating",
+            "a·(1 − exp(−k·t))/k + b",
+            ("a", "b", "k"),
+            "exponential approach to a/k + b",
+            _relaxing,
+            _relaxing_slope,
+            _rates,
+            _rate_bounds,
+        ),
+        Law(
+            "misaligned-decay",
+            "√(a·(1 − exp(−k·t))/k + b)",
+            ("a", "b", "k"),
+            "misaligned updates against weight decay: ρ² approaches a/k + b",
+            _relaxing,
+            _relaxing_slope,
+            _rates,
+            _rate_bounds,
+            squared=True,
+        ),
+        Law(
+            "aligned",
+            "a·exp(c·√t)",
+            ("a", "c"),
+            "updates along the parameters with a learning rate ∝ 1/√t",
+            _aligned,
+            _aligned_slope,
+            lambda t: _signed(np.geomspace(0.05, 6, 7)) / _span(t) ** 0.5,
+            lambda t: (-30 / _span(t) ** 0.5, 30 / _span(t) ** 0.5),
+        ),
+        Law(
+            "piecewise",
+            "a·√t + c·(√t − √τ)₊ + b",
+            ("a", "c", "b", "tau"),
+            "√t with another slope after step τ",
+            _bent,
+            _bent_slope,
+            _changes,
+            _change_bounds,
+            kinked=True,
+        ),
+    )
+}
+
+BASIC_LAWS: tuple[str, ...] = tuple(name for name, law in LAWS.items() if law.basic)

@@ -1,0 +1,169 @@
+"""A named series of (step, value) points: what every law, forecast and comparison starts from."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from normscope.errors import SeriesError, UsageError
+
+#: The series that come with the package, and the file each lies in.
+REFERENCES: dict[str, str] = {"t5-base": "t5-base.csv", "t5-base-cosine": "t5-base-cosine.csv"}
+
+#: More points than this are thinned before a law is fitted: they would add time, not knowledge.
+MAX_POINTS = 2000
+
+_STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Values of one quantity at training steps, in the order they were given."""
+
+    name: str
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _whole(self.steps, self.name))
+        object.__setattr__(self, "values", _vector(self.values, self.name))
+        if len(self.steps) != len(self.values):
+            raise SeriesError(
+                f"{self.name}: {len(self.steps)} steps but {len(self.values)} values; every point needs both"
+            )
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SeriesError(f"{name}: expected numbers, got {type(values).__name__}: {error}") from None
+    if array.ndim != 1:
+        raise SeriesError(f"{name}: expected a flat list of numbers, got an array of shape {array.shape}")
+    return array
+
+
+def _whole(values: ArrayLike, name: str) -> NDArray[np.int64]:
+    steps = _vector(values, name)
+    if not np.isfinite(steps).all():
+        raise SeriesError(f"{name}: a step is not a finite number; remove that point or give it its step")
+    if (np.abs(steps) > 2**53).any():
+        raise SeriesError(f"{name}: a step beyond 2^53 is no training step; check the first column")
+    return np.rint(steps).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A series with increasing steps and finite values, and what was done to make it so."""
+
+    series: Series
+    notes: tuple[str, ...]
+    total: int
+
+
+def clean(series: Series, limit: int = MAX_POINTS) -> Cleaned:
+    """Sort by step, drop what is not finite, keep the last of repeated steps, thin to `limit` points."""
+    notes: list[str] = []
+    kept = _thin(_unique(_finite(series, notes), notes), limit, notes)
+    return Cleaned(kept, tuple(notes), len(series))
+
+
+def _finite(series: Series, notes: list[str]) -> Series:
+    good = np.isfinite(series.values)
+    if good.all():
+        return series
+    lost = int(len(series) - good.sum())
+    notes.append(f"{lost} of {len(series)} points are not finite and were left out")
+    return replace(series, steps=series.steps[good], values=series.values[good])
+
+
+def _unique(series: Series, notes: list[str]) -> Series:
+    steps = series.steps
+    if len(steps) < 2 or (np.diff(steps) > 0).all():
+        return series
+    order = np.argsort(steps, kind="stable")
+    if (np.diff(steps) < 0).any():
+        notes.append("the steps were not in order and have been sorted")
+    last = np.append(np.diff(steps[order]) > 0, True)
+    repeated = int(len(steps) - last.sum())
+    if repeated:
+        notes.append(f"{repeated} points repeat a step: the last value given for each step was used")
+    return replace(series, steps=steps[order][last], values=series.values[order][last])
+
+
+def _thin(series: Series, limit: int, notes: list[str]) -> Series:
+    """Keep points evenly spread over the rank and over the logarithm of the rank, and both ends.
+
+    Half of the points follow the density of the series, half favour its beginning, where laws
+    differ most; a thinned point is a measured one, never an average.
+    """
+    n = len(series)
+    if n <= limit:
+        return series
+    even = np.linspace(0, n - 1, limit // 2)
+    early = np.geomspace(1, n, limit - limit // 2) - 1
+    index = np.unique(np.rint(np.concatenate([even, early])).astype(np.int64))
+    notes.append(f"thinned from {n} to {len(index)} points before fitting")
+    return replace(series, steps=series.steps[index], values=series.values[index])
+
+
+def reference(name: str) -> Series:
+    """One of the series that come with the package."""
+    if name not in REFERENCES:
+        raise UsageError(f"no reference series {name!r}; there are {', '.join(sorted(REFERENCES))}")
+    text = files("normscope.data").joinpath(REFERENCES[name]).read_text(encoding="utf-8")
+    return replace(_parse(text.splitlines(), name, None), name=name)
+
+
+def read_csv(path: str | Path, column: str | None = None) -> Series:
+    """The series of a CSV file: its step column and the named column, or the first other one."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no file {path}; expected a CSV file with the columns step, norm"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SeriesError(f"cannot read {path} as a CSV file: {error}") from None
+    return _parse(text.splitlines(), str(path), column)
+
+
+def _parse(lines: Sequence[str], name: str, column: str | None) -> Series:
+    rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
+    if not rows:
+        raise SeriesError(f"{name} is empty; expected a header line (step,norm) and one line a checkpoint")
+    header = [cell.strip() for cell in rows[0]]
+    step, value = _columns(header, name, column)
+    points = [_point(row, step, value, name, number) for number, row in enumerate(rows[1:], start=2)]
+    steps, values = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
+    return Series(name, _whole(steps, name), values, unit=header[value])
+
+
+def _columns(header: list[str], name: str, column: str | None) -> tuple[int, int]:
+    low = [cell.lower() for cell in header]
+    step = next((low.index(known) for known in _STEP_NAMES if known in low), None)
+    if step is None or len(header) < 2:
+        raise SeriesError(f"{name}: expected the columns step and norm, got {', '.join(header) or 'none'}")
+    if column is None:
+        return step, low.index("norm") if "norm" in low else (1 if step != 1 else 0)
+    if column not in header:
+        raise UsageError(f"{name} has no column {column!r}; it has {', '.join(header)}")
+    return step, header.index(column)
+
+
+def _point(row: list[str], step: int, value: int, name: str, line: int) -> tuple[float, float]:
+    try:
+        return float(row[step]), float(row[value]) if row[value].strip() else float("nan")
+    except (ValueError, IndexError):
+        raise SeriesError(f"{name}, row {line}: expected two numbers, got {','.join(row)!r}") from None

@@ -1,7 +1,10 @@
 """The documentation says what the software does."""
 
+import doctest
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,15 @@ def test_readme_commands_exist():
     text = (ROOT / "README.md").read_text("utf-8")
     for name in re.findall(r"^\$ normscope (\w+)", text, re.MULTILINE):
         assert name in COMMANDS
+
+
+def test_readme_sessions_really_print_this():
+    text = (ROOT / "README.md").read_text("utf-8")
+    for session in re.findall(r"```console\n(\$ normscope fit .*?)```", text, re.DOTALL):
+        command, expected = session.split("\n", 1)
+        words = [sys.executable, "-m", *command.removeprefix("$ ").split()]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+    examples = doctest.DocTestParser().get_doctest(text, {}, "README", None, None)
+    assert len(examples.examples) > 0
+    assert doctest.DocTestRunner().run(examples).failed == 0

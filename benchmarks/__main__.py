@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 # Each module has main(); the long simulations behind docs/ (law_choice, audit_rates, …) are run by name.
-SHORT = ("scan", "network", "monitor", "theory", "lab")
+SHORT = ("scan", "formats", "network", "monitor", "theory", "lab")
 
 
 def main() -> None:

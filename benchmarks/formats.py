@@ -20,14 +20,19 @@ import torch
 
 PARTS = 16
 SCAN = """
-import resource, sys, time
+import sys, time
 from normscope.weights.scan import scan
 import normscope.checkpoints.series, normscope.weights.statistics
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def peak():  # not ru_maxrss, which a child takes over from its parent
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+base = peak()
 began = time.perf_counter()
 scan(sys.argv[1], sys.argv[2]).close()
 seconds = time.perf_counter() - began
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024, seconds)
+print((peak() - base) / 1024, seconds)
 """
 
 

@@ -127,13 +127,18 @@ def tiny(folder, checkpoints=1000, tensors=100):
     print(f"{checkpoints} checkpoints of {tensors} tensors of 1 kB: {pairs:,.0f} tensor-pairs a second")
 
 
+# VmHWM, not ru_maxrss: the latter is inherited from the process that started this one.
 PEAK = """
-import resource, sys
-from normscope.weights.scan import scan
+import sys
+from pathlib import Path
 import normscope.checkpoints.series
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from normscope.weights.scan import scan
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+base = peak()
 scan(sys.argv[1], sys.argv[2]).close()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
+print(peak() - base)
 """
 
 

@@ -1,9 +1,11 @@
 """Hugging Face repositories through the real client, from a server that fails on demand."""
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -171,6 +173,28 @@ def test_pickles_and_shards(hub, tmp_path):
     for entry in open_series("hf://owner/name", revisions="iter*").entries:
         assert read_all(entry.open()) == expected(entry.step)
     assert not hub.fetched_twice()
+
+
+def test_a_scan_of_the_hub_equals_a_local_scan(hub, tmp_path):
+    """Row for row, whatever goes wrong on the way, and each byte fetched once."""
+    from normscope.weights.scan import ScanConfig, scan
+
+    for revision, files in hub.repositories["owner/name"].items():
+        (tmp_path / "local" / revision).mkdir(parents=True)
+        (tmp_path / "local" / revision / "model.safetensors").write_bytes(files["model.safetensors"])
+    hub.faults = ["cut", None, 500, "short", None, (429, "0"), "long", "wrong range"]
+    scan("hf://owner/name", tmp_path / "hub.db", ScanConfig(revisions="step*")).close()
+    scan(tmp_path / "local", tmp_path / "local.db").close()
+    columns = "step, prev_step, tensor, sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
+    query = f"select {columns} from weight order by 1, 2, 3"
+    rows = []
+    for name in ("hub.db", "local.db"):
+        with contextlib.closing(sqlite3.connect(tmp_path / name)) as database:
+            rows.append(database.execute(query).fetchall())
+    assert len(rows[0]) == 15
+    assert rows[0] == rows[1]
+    assert not hub.fetched_twice()
+    assert hub.faults == []
 
 
 def test_the_environment_variable_in_a_process_of_its_own(hub, tmp_path):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from normscope.checkpoints.base import Buffer
-from normscope.checkpoints.extents import Extent
+from normscope.checkpoints.extents import Extent, element_type
 from normscope.errors import CorruptCheckpoint
 
 _PAIRWISE = 512
@@ -64,7 +65,7 @@ class Blocks(Extent):
     def _rows(self, first: int, last: int) -> bytearray:
         inner = self.shape[1:]
         result = bytearray((last - first) * math.prod(inner) * self.width)
-        whole = np.frombuffer(result, dtype=f"V{self.width}").reshape(last - first, *inner)
+        whole = np.frombuffer(result, element_type(self.width)).reshape(last - first, *inner)
         for block in self.blocks:
             low, high = max(first, block.offsets[0]), min(last, block.offsets[0] + block.sizes[0])
             if low < high:
@@ -74,11 +75,11 @@ class Blocks(Extent):
                 whole[(slice(low - first, high - first), *place)] = self._part(block, low, high)
         return result
 
-    def _part(self, block: Block, low: int, high: int) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
+    def _part(self, block: Block, low: int, high: int) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
         row = math.prod(block.sizes[1:]) * self.width
         begin = block.offsets[0]
         data = block.extent.read((low - begin) * row, (high - begin) * row)
-        return np.frombuffer(data, dtype=f"V{self.width}").reshape(high - low, *block.sizes[1:])
+        return np.frombuffer(data, element_type(self.width)).reshape(high - low, *block.sizes[1:])
 
 
 def tile(name: str, shape: tuple[int, ...], width: int, blocks: Sequence[Block]) -> Extent:

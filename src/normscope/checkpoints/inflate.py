@@ -1,60 +1,74 @@
-"""Compressed members of an archive, unpacked as they are read from front to back."""
+"""Compressed members of an archive, unpacked as they are read."""
 
 from __future__ import annotations
 
 import threading
 import zlib
+from collections import OrderedDict
+from typing import Any
 
 from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.extents import Extent
 from normscope.errors import CorruptCheckpoint
 
-_CHUNK = 1 << 20
+_CHUNK = 64 * 1024
+_PLACES = 8
 
 
 class Inflated(Extent):
-    """The unpacked bytes of a deflated extent; reading backwards starts again from the front.
+    """The unpacked bytes of a deflated extent.
 
-    Holds no more than what is asked for and one chunk, so that a small archive that claims
-    terabytes costs nothing.
+    Where the last reads ended is remembered, so that a few readers can each go on from
+    their own place; any other place is reached from the nearest one before it. Only what
+    is asked for is held, so that a small archive that claims terabytes costs nothing.
     """
 
     def __init__(self, packed: Extent, packed_size: int, size: int, name: str) -> None:
         self._packed, self._packed_size, self._size, self._name = packed, packed_size, size, name
+        self._places: OrderedDict[int, _Place] = OrderedDict()
         self._lock = threading.Lock()
-        self._restart()
 
     def read(self, start: int, stop: int) -> Buffer:
-        """Unpack up to `stop`, keeping what comes after `start`."""
+        """Unpack from the nearest place before `start`."""
         with self._lock:
-            if start < self._position:
-                self._restart()
-            while self._position < start:
-                self._pull(min(_CHUNK, start - self._position))
-            result = bytearray()
-            while len(result) < stop - start:
-                result += self._pull(stop - start - len(result))
-            return result
+            nearest = max((at for at in self._places if at <= start), default=None)
+            place = _Place(self) if nearest is None else self._places.pop(nearest)
+        while place.position < start:
+            place.pull(min(_CHUNK, start - place.position))
+        result = bytearray()
+        while len(result) < stop - start:
+            result += place.pull(stop - start - len(result))
+        with self._lock:
+            self._places[stop] = place
+            while len(self._places) > _PLACES:
+                self._places.popitem(last=False)
+        return result
 
-    def _restart(self) -> None:
-        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
-        self._fed = self._position = 0
+
+class _Place:
+    """A decompressor that has come so far."""
+
+    def __init__(self, source: Inflated) -> None:
+        self._source = source
+        self._stream: Any = zlib.decompressobj(-zlib.MAX_WBITS)
         self._waiting: Buffer = b""
+        self._fed = self.position = 0
 
-    def _pull(self, limit: int) -> bytes:
+    def pull(self, limit: int) -> bytes:
         """At most `limit` more bytes, and at least one."""
+        source = self._source
         while True:
-            if not self._waiting and self._fed < self._packed_size:
-                end = min(self._fed + _CHUNK, self._packed_size)
-                self._waiting, self._fed = self._packed.read(self._fed, end), end
+            if not self._waiting and self._fed < source._packed_size:
+                end = min(self._fed + _CHUNK, source._packed_size)
+                self._waiting, self._fed = source._packed.read(self._fed, end), end
             ended = self._stream.eof or not len(self._waiting)
             try:
-                piece = self._stream.decompress(self._waiting, limit)
+                piece: bytes = self._stream.decompress(self._waiting, limit)
             except zlib.error as error:
-                raise CorruptCheckpoint(f"{self._name} cannot be unpacked ({error}).") from None
+                raise CorruptCheckpoint(f"{source._name} cannot be unpacked ({error}).") from None
             self._waiting = self._stream.unconsumed_tail
-            self._position += len(piece)
+            self.position += len(piece)
             if piece:
                 return piece
             if ended:
-                raise CorruptCheckpoint(f"{self._name} unpacks to fewer bytes than it says. Save it again.")
+                raise CorruptCheckpoint(f"{source._name} unpacks to fewer bytes than it says. Save it again.")

@@ -15,7 +15,7 @@ from normscope.checkpoints.extras import require
 from normscope.checkpoints.torch_records import ITEM_SIZES
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
-BAND_BYTES = 128_000_000
+BAND_BYTES = 64_000_000
 """Unpacked bands kept over all arrays; one larger band is kept alone."""
 
 _DTYPES: Mapping[str, str] = {

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.simulated_runs import SCHEDULES, Recipe, other_run, path_of, simulate
 
+from benchmarks.simulated_runs import SCHEDULES, Recipe, other_run, path_of, simulate
 from normscope.weights.breaks import find_breaks
 from normscope.weights.trajectory import ratio_to_neighbours, spikes
 

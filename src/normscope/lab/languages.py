@@ -1,0 +1,236 @@
+"""Formal languages with exact generators and recognisers.
+
+Each language knows which symbols may follow a prefix of one of its words, END among them.
+That set is what a model is asked for at every position (Gers & Schmidhuber 2001; Bhattamishra
+et al. 2020): a counting language is learnt when the set is right everywhere, not when a
+coin toss between two legal symbols is guessed.
+
+A language is a small machine: `start` is a state, `follow` gives the legal symbols in a state,
+`move` the next state. The tests hold machine and generator against independent definitions.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from normscope.errors import UsageError
+
+END = "."
+State: TypeAlias = tuple[int, ...]
+
+
+class Language(abc.ABC):
+    """A set of words over `alphabet`, given by a machine that reads them symbol by symbol."""
+
+    name: str
+    alphabet: str
+    start: State
+
+    @abc.abstractmethod
+    def follow(self, state: State) -> str:
+        """The symbols that may come next, END among them when the word may stop here."""
+
+    @abc.abstractmethod
+    def move(self, state: State, symbol: str) -> State:
+        """The state after a legal symbol."""
+
+    @abc.abstractmethod
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """A random word whose length lies in these bounds."""
+
+    def next_symbols(self, prefix: str) -> str | None:
+        """The symbols that may follow a prefix; None when no word begins with it."""
+        state = self.start
+        for symbol in prefix:
+            if symbol == END or symbol not in self.follow(state):
+                return None
+            state = self.move(state, symbol)
+        return self.follow(state)
+
+    def accepts(self, word: str) -> bool:
+        """Whether the word belongs to the language."""
+        return END in (self.next_symbols(word) or "")
+
+
+class Counting(Language):
+    """aⁿbⁿ, aⁿbⁿcⁿ, …: each letter n times, one letter after the other, n ≥ 1."""
+
+    def __init__(self, letters: str) -> None:
+        self.name = "".join(f"{letter}n" for letter in letters)
+        self.alphabet = letters
+        self.start = (0, 0, 0)  # which letter, how often so far, n once it is known
+
+    def follow(self, state: State) -> str:
+        """More of the first letter, or as many of the next as there were of the first."""
+        place, count, wanted = state
+        if place == 0:
+            return self.alphabet[0] if count == 0 else self.alphabet[:2]
+        if count < wanted:
+            return self.alphabet[place]
+        return self.alphabet[place + 1] if place + 1 < len(self.alphabet) else END
+
+    def move(self, state: State, symbol: str) -> State:
+        """Count on, or begin the next letter."""
+        place, count, wanted = state
+        here = self.alphabet.index(symbol)
+        if here == place:
+            return (here, count + 1, wanted)
+        return (here, 1, count if place == 0 else wanted)
+
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """n is drawn evenly."""
+        size = len(self.alphabet)
+        low, high = max(1, -(-shortest // size)), longest // size
+        if high < low:
+            raise UsageError(f"{self.name} has no word of {shortest} to {longest} symbols: allow longer ones")
+        n = int(rng.integers(low, high + 1))
+        return "".join(letter * n for letter in self.alphabet)
+
+
+class Dyck(Language):
+    """Well-bracketed words of `kinds` bracket pairs; shuffled ones may cross, but each kind balances.
+
+    Words are never empty.
+    """
+
+    OPENING, CLOSING = "([{", ")]}"
+
+    def __init__(self, kinds: int, shuffled: bool = False) -> None:
+        self.name = f"{'shuffle-' if shuffled else ''}dyck-{kinds}"
+        self.kinds = kinds
+        self.shuffled = shuffled
+        self.alphabet = self.OPENING[:kinds] + self.CLOSING[:kinds]
+        self.start = (-1,)  # nothing read: END is not legal yet
+
+    def follow(self, state: State) -> str:
+        """Any opening bracket, what closes the last open one (shuffled: any), END when none is open."""
+        opening = self.OPENING[: self.kinds]
+        if state == self.start:
+            return opening
+        if self.shuffled:
+            closing = "".join(self.CLOSING[kind] for kind in range(self.kinds) if state[kind] > 0)
+        else:
+            closing = self.CLOSING[state[-1]] if state else ""
+        return opening + (closing or END)
+
+    def move(self, state: State, symbol: str) -> State:
+        """Shuffled: the depth of each kind. Otherwise: the stack of open kinds."""
+        opens = symbol in self.OPENING
+        kind = (self.OPENING if opens else self.CLOSING).index(symbol)
+        if self.shuffled:
+            depths = [0] * self.kinds if state == self.start else list(state)
+            depths[kind] += 1 if opens else -1
+            return tuple(depths)
+        stack = () if state == self.start else state
+        return (*stack, kind) if opens else stack[:-1]
+
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """Opens or closes evenly, in as far as the drawn length allows."""
+        half = int(rng.integers(-(-max(shortest, 2) // 2), max(longest, 2) // 2 + 1))
+        depth, state = 0, self.start
+        word: list[str] = []
+        for left, chance in zip(range(2 * half, 0, -1), rng.random((2 * half, 2)).tolist(), strict=True):
+            legal = self.follow(state).replace(END, "")
+            closes = depth > 0 and (depth == left or chance[0] < 0.5)
+            choice = legal[self.kinds :] if closes else legal[: self.kinds]
+            word.append(choice[int(chance[1] * len(choice))])
+            depth, state = depth + (-1 if closes else 1), self.move(state, word[-1])
+        return "".join(word)
+
+
+class Majority(Language):
+    """Words over 0 and 1 with more ones than zeros."""
+
+    name, alphabet, start = "majority", "01", (0,)
+
+    def follow(self, state: State) -> str:
+        """Either bit; END while the ones lead."""
+        return self.alphabet + (END if state[0] > 0 else "")
+
+    def move(self, state: State, symbol: str) -> State:
+        """Ones minus zeros."""
+        return (state[0] + (1 if symbol == "1" else -1),)
+
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """Even bits, flipped if the zeros lead; a tie begins with a one."""
+        bits = rng.integers(0, 2, int(rng.integers(max(shortest, 1), longest + 1)))
+        lead = 2 * int(bits.sum()) - len(bits)
+        if lead < 0:
+            bits = 1 - bits
+        elif lead == 0:
+            bits[int(rng.choice(np.flatnonzero(bits == 0)))] = 1
+        return "".join(map(str, bits))
+
+
+class Parity(Language):
+    """Words over 0 and 1 with an even number of ones; never empty."""
+
+    name, alphabet, start = "parity", "01", (-1,)
+
+    def follow(self, state: State) -> str:
+        """Either bit; END while the ones are even."""
+        return self.alphabet + (END if state == (0,) else "")
+
+    def move(self, state: State, symbol: str) -> State:
+        """Ones so far, modulo two."""
+        return ((max(state[0], 0) + int(symbol)) % 2,)
+
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """Even bits, the last one as it must be."""
+        bits = rng.integers(0, 2, int(rng.integers(max(shortest, 1), longest + 1)))
+        bits[-1] = bits[:-1].sum() % 2
+        return "".join(map(str, bits))
+
+
+class First(Language):
+    """A word over a and b, then #, then its first symbol again: copy the first token at the end."""
+
+    name, alphabet, start = "first", "ab#", ()  # then (first symbol, symbols read from # on)
+
+    def follow(self, state: State) -> str:
+        """a, b or # until # came; then the first symbol; then END."""
+        if state == self.start:
+            return "ab"
+        first, behind = state
+        return (self.alphabet, self.alphabet[first], END)[behind]
+
+    def move(self, state: State, symbol: str) -> State:
+        """Remember the first symbol; count from # on."""
+        if state == self.start:
+            return (self.alphabet.index(symbol), 0)
+        first, behind = state
+        return (first, behind + 1) if behind or symbol == "#" else state
+
+    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
+        """Even symbols before #."""
+        if longest < 3:
+            raise UsageError(f"first has no word of {shortest} to {longest} symbols: allow longer ones")
+        length = int(rng.integers(max(shortest, 3), longest + 1)) - 2
+        body = "".join(rng.choice(["a", "b"], length))
+        return f"{body}#{body[0]}"
+
+
+LANGUAGES: dict[str, Language] = {
+    "anbn": Counting("ab"),
+    "anbncn": Counting("abc"),
+    "dyck-1": Dyck(1),
+    "dyck-2": Dyck(2),
+    "shuffle-dyck-2": Dyck(2, shuffled=True),
+    "majority": Majority(),
+    "parity": Parity(),
+    "first": First(),
+}
+
+
+def language(name: str) -> Language:
+    """The language of this name; of an unknown one, the nearest is suggested."""
+    if name in LANGUAGES:
+        return LANGUAGES[name]
+    close: Sequence[str] = difflib.get_close_matches(name, LANGUAGES, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(LANGUAGES)}"
+    raise UsageError(f"there is no task {name!r}: {hint}")

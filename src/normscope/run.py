@@ -272,7 +272,10 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _write_empty(path: Path) -> None:
-    schema = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION}; {SCHEMA}"
+    identity = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
+    schema = (
+        f"PRAGMA synchronous=OFF; BEGIN; {identity} {SCHEMA} COMMIT;"  # nobody sees it before the move
+    )
     try:
         with whole_file(path) as part, closing(sqlite3.connect(part)) as db:
             db.executescript(schema)

@@ -287,3 +287,18 @@ def test_homogeneity(model, text, tmp_path):
     with Run(run) as kept:
         curve = kept.artifacts("scaling-curve")["output"]
     assert set(curve) >= {"c", "cosine", "degree"} and len(curve["c"]) == len(curve["cosine"])
+
+
+def test_a_folder_of_the_lab(tmp_path):
+    """A model that transformers does not know, with sentences of different lengths and no mask to give."""
+    from normscope.lab.config import TrainConfig, override
+    from normscope.lab.train import train
+
+    changes = {"steps": 3, "batch": 2, "length": 32, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 32}
+    result = train(override(TrainConfig(), changes), tmp_path / "lab")
+    folder = sorted(result.checkpoints.iterdir())[-1]
+    found = json.loads(call("saturate", folder, "--sentences", 4, "--no-baseline", "--json"))
+    assert [layer["layer"] for layer in found["layers"]] == [0, 1, 2]
+    assert len(found["heads"]) > 0
+    (look_ahead,) = found["look_ahead"]
+    assert look_ahead["causal"] and not look_ahead["sees_future"]

@@ -97,6 +97,9 @@ class Attention(nn.Module):
         d = config.d_model
         self.heads = config.n_heads
         self.mask = config.mask
+        self.is_causal = (
+            config.mask != "full"
+        )  # what it is meant to be: the look-ahead check holds it to this
         self.dropout = config.dropout
         self.q = nn.Linear(d, d, bias=config.bias)
         self.k = nn.Linear(d, d, bias=config.bias)

@@ -80,7 +80,8 @@ def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: i
     if not kept:
         raise UsageError("the text has no tokens: expected one sentence a line")
     _check_vocabulary(kept, model)
-    batches = tuple(_batch(rows, tokenizer, model) for rows in _by_length(kept, tokens))
+    groups = _by_length(kept, tokens, padded=_takes_mask(model))
+    batches = tuple(_batch(rows, tokenizer, model) for rows in groups)
     short = next((ids for ids in kept if len(ids) <= EXAMPLE_TOKENS), kept[-1])[:EXAMPLE_TOKENS]
     words = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(short))
     return Corpus(batches, _batch([short], tokenizer, model), words, tuple(warnings))
@@ -132,14 +133,16 @@ def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
         )
 
 
-def _by_length(rows: Sequence[list[int]], tokens: int) -> Iterator[list[list[int]]]:
+def _by_length(rows: Sequence[list[int]], tokens: int, padded: bool) -> Iterator[list[list[int]]]:
     """Rows from long to short, each group's padded size within `tokens` and never square.
 
-    A batch with as many rows as positions would not show which axis is the sequence.
+    A batch with as many rows as positions would not show which axis is the sequence. A model
+    that takes no mask could see padding, so its groups are of one length.
     """
     group: list[list[int]] = []
     for row in rows:
-        if group and (len(group) + 1) * len(group[0]) > tokens:
+        full = group and (len(group) + 1) * len(group[0]) > tokens
+        if full or (group and not padded and len(row) != len(group[0])):
             yield from _not_square(group)
             group = []
         group.append(row)
@@ -178,7 +181,14 @@ def _arguments(ids: Tensor, mask: Tensor, model: nn.Module) -> Batch:
     return Batch((), _accepted(kwargs, model), real, real)
 
 
-def _accepted(kwargs: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """With caches for generation switched off where the model has them: memory for nothing here."""
+def _takes_mask(model: nn.Module) -> bool:
     known = inspect.signature(model.forward).parameters
+    return "attention_mask" in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
+
+
+def _accepted(kwargs: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Without a mask where the model takes none, and with caches for generation switched off."""
+    known = inspect.signature(model.forward).parameters
+    if not _takes_mask(model):
+        kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}
     return kwargs | {name: False for name in ("use_cache", "use_mems") if name in known}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -20,6 +22,10 @@ from normscope.network.batches import Batch, as_batches, to_device
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
+
+
+# Named, not imported: the lab is built on this package, not the other way round.
+LOADERS = {"normscope-lab": "normscope.lab.checkpointing:load_model"}
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,10 @@ def _on_path(folder: Path) -> Iterator[None]:
 
 
 def load_model(source: str | os.PathLike[str], placement: Placement = Placement()) -> nn.Module:
-    """A Hugging Face model without its head, since hidden states are what is measured."""
+    """A Hugging Face model without its head, since hidden states are what is measured; or one of the lab."""
     place, revision = _located(str(source))
+    if (own := _own_loader(place)) is not None:
+        return placement.place(own(place)).eval()
     transformers = _transformers()
     with _quiet(transformers):
         try:
@@ -113,9 +121,26 @@ def load_model(source: str | os.PathLike[str], placement: Placement = Placement(
     return placement.place(model).eval()
 
 
+def _own_loader(place: str) -> Callable[[str], nn.Module] | None:
+    """What loads a folder that transformers does not know, by the model_type in its config.json."""
+    config = Path(place) / "config.json"
+    if not config.is_file():
+        return None
+    try:
+        kind = json.loads(config.read_text("utf-8")).get("model_type")
+    except (ValueError, AttributeError):
+        return None
+    if kind not in LOADERS:
+        return None
+    module, _, name = LOADERS[kind].partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
 def check_model(source: str | os.PathLike[str]) -> None:
     """Raise if there is no model to load; a config is read, no weights."""
     place, revision = _located(str(source))
+    if _own_loader(place) is not None:
+        return
     transformers = _transformers()
     with _quiet(transformers):
         try:

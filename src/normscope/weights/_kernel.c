@@ -115,12 +115,16 @@ typedef void Walk(DType dtype, const char *t, const char *p, const char *z, size
 #define ISA(name) name##_avx2
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 #define HALF(x) _mm256_cvtph_ps((__m128i)(x))
+#define LARGER16(a, b) (i16v)_mm256_max_epi16((__m256i)(a), (__m256i)(b))
+#define LARGER32(a, b) (i32v)_mm256_max_epi32((__m256i)(a), (__m256i)(b))
 #include "_lanes.h"
 
 #define LANES 16
 #define ISA(name) name##_avx512
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define HALF(x) _mm512_cvtph_ps((__m256i)(x))
+#define LARGER16(a, b) (i16v)_mm512_max_epi16((__m512i)(a), (__m512i)(b))
+#define LARGER32(a, b) (i32v)_mm512_max_epi32((__m512i)(a), (__m512i)(b))
 #include "_lanes.h"
 #endif
 

@@ -1,6 +1,12 @@
 /* The sums of whole blocks, in lanes of one instruction set. Included by _kernel.c
- * with LANES (a lane is 4 bytes), ISA(name), TARGET and HALF (how this instruction
- * set widens LANES halves, or nothing) defined. */
+ * with LANES (a lane is 4 bytes), ISA(name) and TARGET defined, and where the
+ * instruction set has one instruction for what GCC would spell in four: HALF(x)
+ * widens LANES halves, LARGER16 and LARGER32 keep the larger of signed lanes. */
+
+#ifndef LARGER16
+#define LARGER16(a, b) (((a) & ((a) > (b))) | ((b) & ~((a) > (b))))
+#define LARGER32 LARGER16
+#endif
 
 #define f32v ISA(f32v)
 #define f64v ISA(f64v)
@@ -94,13 +100,12 @@ TARGET INLINE i16v sizes16(i16v top, const char *at, size_t i) {
     i16v w;
     memcpy(&w, at + 2 * i, sizeof w);
     w &= 0x7fff;
-    i16v keep = top > w;
-    return (top & keep) | (w & ~keep);
+    return LARGER16(top, w);
 }
 
 TARGET INLINE i32v sizes32(i32v top, f32v x) {
-    i32v w = (i32v)x & 0x7fffffff, keep = top > w;
-    return (top & keep) | (w & ~keep);
+    i32v w = (i32v)x & 0x7fffffff;
+    return LARGER32(top, w);
 }
 
 TARGET INLINE double largest(DType dtype, i16v top16, i32v top32) {
@@ -258,3 +263,5 @@ TARGET static void walk(DType dtype, const char *t, const char *p, const char *z
 #undef ISA
 #undef TARGET
 #undef HALF
+#undef LARGER16
+#undef LARGER32

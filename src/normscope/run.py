@@ -273,9 +273,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 def _write_empty(path: Path) -> None:
     identity = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
-    schema = (
-        f"PRAGMA synchronous=OFF; BEGIN; {identity} {SCHEMA} COMMIT;"  # nobody sees it before the move
-    )
+    schema = f"PRAGMA synchronous=OFF; BEGIN; {identity} {SCHEMA} COMMIT;"  # nobody sees it before the move
     try:
         with whole_file(path) as part, closing(sqlite3.connect(part)) as db:
             db.executescript(schema)

@@ -12,7 +12,7 @@ setup(
             "normscope.weights._kernel",
             sources=["src/normscope/weights/_kernel.c"],
             depends=["src/normscope/weights/_lanes.h"],
-            extra_compile_args=["-O3", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=fast"],
+            extra_compile_args=["-O3", "-g0", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=fast"],
             py_limited_api=True,
             optional=True,
         )

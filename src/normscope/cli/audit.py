@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from normscope.cli.output import JsonFlag, console, print_json, printable, progress_bar
-from normscope.errors import UsageError
+from normscope.cli.output import JsonFlag, console, print_json, printable, progress_bar, step_numbers
 
 if TYPE_CHECKING:
     from normscope.weights.audit import Audit
@@ -36,7 +35,7 @@ def audit(
         found = examine(
             source if len(source) > 1 else source[0],
             run=run,
-            steps=_numbers(steps),
+            steps=step_numbers(steps),
             revisions=revisions,
             progress=progress,
         )
@@ -69,12 +68,3 @@ def _print(found: Audit) -> None:
 def _line(finding: Finding) -> str:
     where = f" ({printable(finding.stage)})" if finding.stage else ""
     return f"{finding.kind}{where}: {printable(finding.evidence)}  [{finding.confidence:.0%} sure]"
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--steps takes whole numbers with commas, as 0,1000,2000; got {text!r}") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from normscope.errors import UsageError
 from normscope.progress import Progress, silent
 from normscope.table import Table
 
@@ -89,6 +90,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def step_numbers(text: str | None) -> list[int] | None:
+    """The value of --steps: whole numbers with commas."""
+    if text is None:
+        return None
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--steps takes whole numbers with commas, as 0,1000,2000; got {text!r}") from None
 
 
 @contextmanager

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from normscope.cli.output import JsonFlag, console, print_json, print_table, printable, progress_bar
-from normscope.errors import UsageError
+from normscope.cli.output import (
+    JsonFlag,
+    console,
+    print_json,
+    print_table,
+    printable,
+    progress_bar,
+    step_numbers,
+)
 
 if TYPE_CHECKING:
     from normscope.theory.summary import Summary
@@ -42,7 +49,7 @@ def scan(
 
     options = {"workers": workers} if workers else {}
     config = ScanConfig(
-        steps=_numbers(steps),
+        steps=step_numbers(steps),
         revisions=revisions,
         skip=tuple(skip or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
@@ -126,12 +133,3 @@ def _print(found: Summary) -> None:
         f"run file: {found.run}   (next: normscope fit {found.run}, normscope report {found.run})",
         style="dim",
     )
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--steps takes whole numbers with commas, as 0,1000,2000; got {text!r}") from None

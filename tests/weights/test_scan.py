@@ -1,11 +1,13 @@
 """A scan against sums made with torch in float64, and what resuming must mean."""
 
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 import torch
@@ -276,6 +278,15 @@ def test_a_killed_scan_continues(tmp_path, states, series_folder, reads):
     assert len({name for _, name in reads}) == len(states[0]) - finished
     scan(series_folder, tmp_path / "undisturbed.db").close()
     assert rows_of(run) == rows_of(tmp_path / "undisturbed.db")
+
+
+def test_another_executor_gives_the_same_bits(tmp_path, states, series_folder):
+    torch.save({"model": states[0], "step": 2000}, series_folder / "step_2000.pt")
+    scan(series_folder, tmp_path / "threads.db").close()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as executor:
+        scan(series_folder, tmp_path / "processes.db", executor=executor).close()
+    assert rows_of(tmp_path / "processes.db") == rows_of(tmp_path / "threads.db")
 
 
 @pytest.mark.slow

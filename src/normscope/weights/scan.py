@@ -12,9 +12,9 @@ import platform
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
@@ -26,6 +26,7 @@ from normscope.checkpoints.series import Entry, Series, open_series
 from normscope.progress import Progress, silent
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
 from normscope.table import Value
+from normscope.weights.elsewhere import walk_elsewhere
 from normscope.weights.plan import Chain, Inventory, missing, take_inventory, tensor_rows
 from normscope.weights.statistics import Sums, add, backend
 from normscope.weights.walk import Part, parts, walk
@@ -36,13 +37,18 @@ AHEAD = 8  # parts handed out per worker: enough to keep it busy, few enough to 
 
 @dataclass(frozen=True)
 class ScanConfig:
-    """How to scan: `skip` are glob patterns of names to leave out, `workers` the number of threads."""
+    """How to scan: `skip` are glob patterns of names to leave out, `workers` the number of threads.
+
+    Another `executor` (processes, Ray, Dask, …) takes the place of the threads; it must see the
+    checkpoints under the names they have here, and `workers` then says how many parts it gets at a time.
+    """
 
     steps: Sequence[int] | None = None
     revisions: str | None = None
     skip: Collection[str] = ()
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     command: str | None = None
+    executor: Executor | None = None
 
 
 def scan(
@@ -74,7 +80,8 @@ def scan_series(
                 stage.register(target)
             _write_provenance(target, series, config, stages)
         tasks = [task for stage in stages for task in stage.tasks(target)]
-        _measure(tasks, target, config.workers, progress)
+        with _pool(config) as pool:
+            _measure(tasks, target, pool, config.workers * AHEAD, progress)
         with target.transaction():
             target.set_meta("complete", True)
 
@@ -155,6 +162,11 @@ class _Task:
         self.waiting = len(todo)
         self._found: dict[int, list[Sums]] = {}
 
+    @property
+    def sources(self) -> dict[int, str]:
+        """Where the checkpoints that its chain reads lie."""
+        return {i: self.stage.entries[i].source for i in self.chain.reads}
+
     def finish(self, part: Part, found: list[Sums]) -> bool:
         """Take the sums of a part; true when it was the last one."""
         self._found[part.start] = found
@@ -173,19 +185,35 @@ class _Task:
             yield (self.stage.name, steps[i], previous, self.row.id, *sums)
 
 
-def _measure(tasks: list[_Task], run: Run, workers: int, progress: Progress) -> None:
-    """Walk every part on a pool of threads and write tensors as they are finished."""
+Submit = Callable[["_Task", Part], "Future[list[Sums]]"]
+
+
+@contextmanager
+def _pool(config: ScanConfig) -> Iterator[Submit]:
+    """How parts are handed out: to threads of our own, or to somebody else's executor."""
+    if config.executor is not None:
+        foreign = config.executor
+        yield lambda task, part: foreign.submit(walk_elsewhere, part, task.sources)
+        return
+    threads = ThreadPoolExecutor(max(1, config.workers), thread_name_prefix="normscope")
+    try:
+        yield lambda task, part: threads.submit(walk, part, task.stage.checkpoints)
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _measure(tasks: list[_Task], run: Run, submit: Submit, most: int, progress: Progress) -> None:
+    """Walk every part, at most so many at a time, and write tensors as they are finished."""
     queue = deque((task, part) for task in tasks for part in task.todo)
     total, done = sum(task.nbytes for task in tasks), 0
     finished: list[_Task] = []
     flushed = time.monotonic()
     under_way: dict[Future[list[Sums]], tuple[_Task, Part]] = {}
-    pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="normscope")
     try:
         while queue or under_way:
-            while queue and len(under_way) < workers * AHEAD:
+            while queue and len(under_way) < most:
                 task, part = queue.popleft()
-                under_way[pool.submit(walk, part, task.stage.checkpoints)] = (task, part)
+                under_way[submit(task, part)] = (task, part)
             ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
             for future in ready:
                 task, part = under_way.pop(future)
@@ -197,7 +225,8 @@ def _measure(tasks: list[_Task], run: Run, workers: int, progress: Progress) -> 
                 _flush(run, finished)
                 flushed = time.monotonic()
     finally:
-        pool.shutdown(cancel_futures=True)
+        for future in under_way:
+            future.cancel()
         _flush(run, finished)
 
 

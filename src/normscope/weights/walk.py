@@ -7,7 +7,7 @@ three blocks fit the cache; with remote ones at most three blocks are held.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
@@ -42,7 +42,7 @@ def parts(tensor: Tensor, chain: Chain) -> Iterator[Part]:
         yield Part(tensor, chain, start, min(start + step, tensor.numel))
 
 
-def walk(part: Part, checkpoints: Sequence[Checkpoint]) -> list[Sums]:
+def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint]) -> list[Sums]:
     """The sums of a part for each row of its chain, in the order of the checkpoints."""
     name, chain = part.tensor.name, part.chain
     read = [checkpoints[i] for i in chain.reads]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from functools import partial
@@ -47,13 +48,12 @@ def scan(
     """Measure every checkpoint of a series; run it again to continue or to add new checkpoints."""
     from normscope.weights.scan import ScanConfig
 
-    options = {"workers": workers} if workers else {}
     config = ScanConfig(
         steps=step_numbers(steps),
         revisions=revisions,
         skip=tuple(skip or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
-        **options,
+        workers=workers or os.cpu_count() or 1,
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if dry_run:

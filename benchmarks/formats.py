@@ -18,6 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.clock import race
+from benchmarks.scan import bare_read, scan_anew
+
 PARTS = 16
 SCAN = """
 import sys, time
@@ -123,7 +126,32 @@ def measure(write, gibibytes):
     print(f"{write.__name__:16} {megabytes:6.0f} MB above the baseline, {rate:5.1f} GB/s", flush=True)
 
 
+MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz)
+CHECKPOINTS = 10
+
+
+def series(write, gibibytes=0.25):
+    """Ten checkpoints with previous and first, against a bare read of the same files."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "series"
+        folder.mkdir()
+        for step in range(2, CHECKPOINTS + 2):  # each writer says step_1
+            write(folder, int(gibibytes * 2**30) // 4)
+            made = next(folder.glob("step_1[!0-9]*"), folder / "step_1")
+            made.rename(folder / made.name.replace("step_1", f"step_{step}"))
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        contestants = {
+            "read": lambda: bare_read(files),
+            "scan": lambda: scan_anew(folder, Path(name) / "run.db"),
+        }
+        best = race(contestants, rounds=4)
+    print(f"{write.__name__:16} {best['read'] / best['scan']:.2f} of a bare read", flush=True)
+
+
 def main():
+    print(f"{CHECKPOINTS} checkpoints of 0.25 GiB, float32, with previous and first")
+    for write in MAPPABLE:
+        series(write)
     gibibytes = float(os.environ.get("NORMSCOPE_BENCH_GIB", "4"))
     print(f"one checkpoint of {gibibytes:g} GiB in each format")
     for write in FORMATS:

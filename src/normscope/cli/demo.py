@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -18,7 +17,8 @@ from normscope.errors import UsageError
 if TYPE_CHECKING:
     from normscope.theory.answer import Answer
 
-MADE_HERE = ("checkpoints", "data", "report.html", "run.db")
+MARK = ".normscope-demo"  # says that the folder is a demo's, so that the next one may clear it
+MADE_HERE = ("checkpoints", "data", "config.json", "report.html", "run.db", "state.pt")
 
 
 def demo(
@@ -58,18 +58,19 @@ def demo(
 
 
 def _make_room(out: Path) -> None:
-    """An earlier demo is replaced; anything else in the folder is not ours to touch."""
-    if not out.exists():
-        return
-    if not out.is_dir() or (any(out.iterdir()) and not (out / "run.db").exists()):
+    """An earlier demo is replaced; a folder that a demo did not make is not ours to touch."""
+    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"{out} exists and was not made by 'normscope demo': choose another folder with --out"
         )
-    for path in out.iterdir():
+    for name in MADE_HERE:
+        path = out / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            os.unlink(path)  # noqa: PTH108
+            path.unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).touch()
 
 
 def _print(found: Answer, run: Path, page: Path) -> None:

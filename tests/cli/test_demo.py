@@ -1,0 +1,33 @@
+"""The demo end to end, and what it must never do to a folder."""
+
+import json
+
+import pytest
+
+from normscope.cli.demo import MARK, _make_room
+from normscope.errors import UsageError
+from tests.cli.test_commands import normscope
+
+
+def test_two_demos_with_one_seed_say_the_same(tmp_path):
+    words = ("demo", "--out", tmp_path / "demo", "--steps", 12, "--json")
+    first, second = (json.loads(normscope(*words).stdout) for _ in range(2))
+    assert first == second
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize("name", ["run.db", "thesis.tex", "config.json"])
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path, name):
+    """A run file called run.db is the default of a scan: it does not make a folder a demo's."""
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(UsageError, match="was not made by"):
+        _make_room(tmp_path)
+    assert (tmp_path / name).read_text() == "precious"
+
+
+def test_only_what_a_demo_makes_is_cleared(tmp_path):
+    (tmp_path / MARK).touch()
+    (tmp_path / "run.db").write_text("old")
+    (tmp_path / "notes.md").write_text("precious")
+    _make_room(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [MARK, "notes.md"]

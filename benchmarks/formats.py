@@ -2,8 +2,12 @@
 
     python -m benchmarks formats            4 GiB a checkpoint; NORMSCOPE_BENCH_GIB=1 for less
 
-One checkpoint of each format is written, scanned in a process of its own, and removed.
-The values are zeros, so that writing takes no memory; reading does not notice.
+First ten checkpoints with previous and first, against a bare read of the same files, in every format
+that can be mapped. Their values are random: a file written from untouched zeros lies in the page
+cache in single pages, one with contents in large ones, and both reads notice.
+
+Then one large checkpoint of each format is scanned in a process of its own, for its peak memory. These
+are zeros, so that writing takes no memory.
 """
 
 import os
@@ -39,52 +43,53 @@ print((peak() - base) / 1024, seconds)
 """
 
 
-def arrays(elements):
+def zeros(gibibytes):
     """Distinct arrays of zeros; their pages exist only once they are written to."""
-    return {f"layers.{i}.w": np.zeros((elements // PARTS // 1024, 1024), np.float32) for i in range(PARTS)}
+    rows = int(gibibytes * 2**30) // 4096 // PARTS
+    return {f"layers.{i}.w": np.zeros((rows, 1024), np.float32) for i in range(PARTS)}
 
 
-def tensors(elements):
-    return {name: torch.from_numpy(array) for name, array in arrays(elements).items()}
+def tensors(arrays):
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def safetensors(folder, elements):
+def safetensors(folder, arrays):
     from safetensors.numpy import save_file
 
-    save_file(arrays(elements), folder / "step_1.safetensors")
+    save_file(arrays, folder / "step_1.safetensors")
 
 
-def pytorch(folder, elements):
-    torch.save({"model": tensors(elements)}, folder / "step_1.pt")
+def pytorch(folder, arrays):
+    torch.save({"model": tensors(arrays)}, folder / "step_1.pt")
 
 
-def pytorch_legacy(folder, elements):
-    torch.save(tensors(elements), folder / "step_1.pt", _use_new_zipfile_serialization=False)
+def pytorch_legacy(folder, arrays):
+    torch.save(tensors(arrays), folder / "step_1.pt", _use_new_zipfile_serialization=False)
 
 
-def pytorch_strided(folder, elements):
-    torch.save({name: value.T for name, value in tensors(elements).items()}, folder / "step_1.pt")
+def pytorch_strided(folder, arrays):
+    torch.save({name: value.T for name, value in tensors(arrays).items()}, folder / "step_1.pt")
 
 
-def dcp(folder, elements):
+def dcp(folder, arrays):
     import torch.distributed.checkpoint as checkpoint
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        checkpoint.save({"model": tensors(elements)}, checkpoint_id=folder / "step_1")
+        checkpoint.save({"model": tensors(arrays)}, checkpoint_id=folder / "step_1")
 
 
-def npz(folder, elements):
-    np.savez(folder / "step_1.npz", **arrays(elements))
+def npz(folder, arrays):
+    np.savez(folder / "step_1.npz", **arrays)
 
 
-def npz_compressed(folder, elements):
-    np.savez_compressed(folder / "step_1.npz", **arrays(elements))
+def npz_compressed(folder, arrays):
+    np.savez_compressed(folder / "step_1.npz", **arrays)
 
 
-def gguf(folder, elements):
-    """Plain float32, the header by hand."""
-    rows, names = elements // PARTS // 1024, [f"blk.{i}.w".encode() for i in range(PARTS)]
+def gguf(folder, arrays):
+    """Plain float32 zeros, the header by hand."""
+    rows, names = len(arrays["layers.0.w"]), [f"blk.{i}.w".encode() for i in range(PARTS)]
     head = b"GGUF" + struct.pack("<IQQ", 3, PARTS, 0)
     for i, name in enumerate(names):
         head += struct.pack("<Q", len(name)) + name + struct.pack("<I2QIQ", 2, 1024, rows, 0, i * rows * 4096)
@@ -93,10 +98,10 @@ def gguf(folder, elements):
         file.truncate(file.tell() + PARTS * rows * 4096)
 
 
-def orbax(folder, elements):
+def orbax(folder, arrays):
     import tensorstore
 
-    for name, array in arrays(elements).items():
+    for name, array in arrays.items():
         path = f"{folder}/step_1/params.{name}/"
         metadata = {"chunks": [2048, 1024], "compressor": {"id": "zstd", "level": 1}}
         spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": path}, "metadata": metadata}
@@ -114,7 +119,7 @@ def measure(write, gibibytes):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "series"
         folder.mkdir()
-        write(folder, int(gibibytes * 2**30) // 4)
+        write(folder, zeros(gibibytes))
         words = [sys.executable, "-c", SCAN, str(folder), str(Path(name) / "run.db")]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         shutil.rmtree(folder)
@@ -130,13 +135,14 @@ MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz)
 CHECKPOINTS = 10
 
 
-def series(write, gibibytes=0.25):
+def series(write, gibibytes=0.5):
     """Ten checkpoints with previous and first, against a bare read of the same files."""
+    random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "series"
         folder.mkdir()
         for step in range(2, CHECKPOINTS + 2):  # each writer says step_1
-            write(folder, int(gibibytes * 2**30) // 4)
+            write(folder, {key: random.random(a.shape, a.dtype) for key, a in zeros(gibibytes).items()})
             made = next(folder.glob("step_1[!0-9]*"), folder / "step_1")
             made.rename(folder / made.name.replace("step_1", f"step_{step}"))
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -144,12 +150,15 @@ def series(write, gibibytes=0.25):
             "read": lambda: bare_read(files),
             "scan": lambda: scan_anew(folder, Path(name) / "run.db"),
         }
-        best = race(contestants, rounds=4)
-    print(f"{write.__name__:16} {best['read'] / best['scan']:.2f} of a bare read", flush=True)
+        best = race(contestants, rounds=7)
+    rate = CHECKPOINTS * gibibytes * 2**30 / 1e9 / best["scan"]
+    print(
+        f"{write.__name__:16} {best['read'] / best['scan']:.2f} of a bare read, {rate:.1f} GB/s", flush=True
+    )
 
 
 def main():
-    print(f"{CHECKPOINTS} checkpoints of 0.25 GiB, float32, with previous and first")
+    print(f"{CHECKPOINTS} checkpoints of 0.5 GiB, float32, with previous and first")
     for write in MAPPABLE:
         series(write)
     gibibytes = float(os.environ.get("NORMSCOPE_BENCH_GIB", "4"))

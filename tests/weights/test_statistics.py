@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from normscope.checkpoints.base import WIDTHS
 from normscope.weights import statistics
-from normscope.weights.statistics import Sums, add, native_sums, torch_sums
+from normscope.weights.statistics import Stretch, Sums, Totals, add, native_sums, torch_sums
 
 WAYS = [pytest.param(torch_sums, id="torch")]
 if statistics._kernel is not None:
@@ -42,11 +42,11 @@ def slow(theta, previous=None, initial=None):
     return Sums(**{name: float(value) for name, value in result.items()})
 
 
-def assert_same(found, expected, scale):
-    assert found.sumsq == pytest.approx(expected.sumsq, rel=1e-7)
-    assert found.sumsq_delta == pytest.approx(expected.sumsq_delta, rel=1e-7)
-    assert found.dot == pytest.approx(expected.dot, rel=1e-7, abs=1e-7 * scale)
-    assert found.dot_init == pytest.approx(expected.dot_init, rel=1e-7, abs=1e-7 * scale)
+def assert_same(found, expected, scale, rel=1e-7):
+    assert found.sumsq == pytest.approx(expected.sumsq, rel=rel)
+    assert found.sumsq_delta == pytest.approx(expected.sumsq_delta, rel=rel)
+    assert found.dot == pytest.approx(expected.dot, rel=rel, abs=rel * scale)
+    assert found.dot_init == pytest.approx(expected.dot_init, rel=rel, abs=rel * scale)
     assert found.absmax == expected.absmax
     assert found.nonfinite == expected.nonfinite
 
@@ -102,6 +102,98 @@ def test_half_precision_subnormals_count():
     theta = torch.tensor([6e-8, 1e-7, 3e-5, -6e-5] * 4096, dtype=torch.float16)
     for sums in (way.values[0] for way in WAYS):
         assert sums("float16", raw(theta)).sumsq == pytest.approx(slow(theta).sumsq, rel=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("sums", WAYS)
+def test_equal_values_round_the_same_way_and_still_keep_seven_digits(sums, dtype):
+    for value in torch.rand(100, generator=torch.Generator().manual_seed(0)).tolist():
+        theta = torch.full((1 << 14,), value).to(getattr(torch, dtype))
+        for others in ((), (raw(theta), raw(theta))):
+            found, expected = sums(dtype, raw(theta), *others), slow(theta)
+            assert found.sumsq**0.5 == pytest.approx(expected.sumsq**0.5, rel=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [name for name in WIDTHS if name.startswith("float8")])
+@pytest.mark.parametrize("sums", WAYS)
+def test_every_byte_of_a_float8(sums, dtype):
+    """Each value in every lane of whole blocks, normal, subnormal, negative zero and not a number."""
+    for byte in range(256):
+        theta, other = (
+            torch.full((4096,), n, dtype=torch.uint8).view(getattr(torch, dtype)) for n in (byte, 0x38)
+        )
+        found = sums(dtype, raw(theta), raw(other), raw(other))
+        # Equal values are the worst there are: 1e-7 of a norm is 2e-7 of its square.
+        assert_same(found, slow(theta, other, other), scale=found.sumsq, rel=2e-7)
+
+
+class TestTotals:
+    """Sums along a series against the sums of its pairs, block by block."""
+
+    def by_pairs(self, dtype, states, wanted, block):
+        width, size = WIDTHS[dtype], len(states[0])
+        rows = []
+        for k in (k for k, mark in enumerate(wanted) if mark):
+            total = Sums()
+            for at in range(0, size, block // width):
+                cut = slice(at, at + block // width)
+                before = raw(states[k - 1][cut]) if k else None
+                total = add(total, statistics.sums(dtype, raw(states[k][cut]), before, raw(states[0][cut])))
+            rows.append(total)
+        return rows
+
+    @pytest.mark.parametrize("native", [True, False])
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
+    @pytest.mark.parametrize("wanted", [[1, 1, 1, 1, 1], [0, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
+    @pytest.mark.parametrize("cut", [1, 2, 5])
+    def test_along_a_series(self, monkeypatch, native, dtype, wanted, cut):
+        if native and statistics._kernel is None:
+            pytest.skip("the native kernel is not compiled here")
+        block = 8192 * WIDTHS[dtype]
+        states = [draw(dtype, 20_000, seed) for seed in range(5)]
+        expected = self.by_pairs(dtype, states, wanted, block)
+        if not native:
+            monkeypatch.setattr(statistics, "_kernel", None)
+        totals = Totals(sum(wanted))
+        buffers = [raw(state) for state in states]
+        initial = previous = None
+        for at in range(0, 5, cut):
+            part = Stretch(dtype, initial, previous, buffers[at : at + cut], bytes(wanted[at : at + cut]))
+            totals.add(part, sum(wanted[:at]), block)
+            initial, previous = initial or buffers[0], part.buffers[-1]
+        for found, row in zip(totals.rows(), expected, strict=True):
+            assert_same(found, row, scale=row.sumsq)
+            assert not native or found == row
+
+    @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({0: 99}, "no dtype"),
+            ({1: b"1234"}, "differ in length"),
+            ({2: b"1234"}, "differ in length"),
+            ({3: [b"12345678", None]}, "may not be None"),
+            ({3: [b"12345678", b"1234"]}, "differ in length"),
+            ({3: []}, "one mark for each"),
+            ({4: b"\1"}, "one mark for each"),
+            ({5: 0}, "no whole number"),
+            ({5: 3}, "no whole number"),
+            ({6: bytearray(95)}, "too few rows"),
+        ],
+    )
+    def test_the_kernel_refuses_what_does_not_fit(self, changed, message):
+        given = [1, b"12345678", b"12345678", [b"12345678"] * 2, b"\1\1", 4, bytearray(96)]
+        statistics._kernel.chain(*given)
+        for place, value in changed.items():
+            given[place] = value
+        with pytest.raises(ValueError, match=message):
+            statistics._kernel.chain(*given)
+
+    @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+    def test_the_kernel_refuses_what_is_no_buffer(self):
+        for buffers in (5, [b"1234", 7]):
+            with pytest.raises(TypeError):
+                statistics._kernel.chain(1, None, None, buffers, b"\1\1", 4, bytearray(96))
 
 
 @given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(0, 2**32))

@@ -66,6 +66,11 @@ class File(abc.ABC):
         """Say that these bytes will not be asked for again."""
 
     @property
+    def lends(self) -> bool:
+        """Whether `read` borrows from mapped memory: a long read then costs no copy."""
+        return False
+
+    @property
     @abc.abstractmethod
     def digest(self) -> str:
         """Identifies the content as far as that is possible without reading it all."""
@@ -120,6 +125,10 @@ class Checkpoint(abc.ABC):
     @abc.abstractmethod
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
+
+    def lends(self, name: str) -> bool:
+        """Whether reads of the tensor borrow from mapped memory: a long one then costs no copy."""
+        return False
 
     def drop(self, name: str, start: int, stop: int) -> None:  # noqa: B027
         """Say that these bytes will not be asked for again; a mapped file lets their pages go."""

@@ -62,6 +62,11 @@ class Blocks(Extent):
             if block.sizes[1:] == self.shape[1:] and low < high:
                 block.extent.drop(low - base, high - base)
 
+    @property
+    def lends(self) -> bool:
+        """If every block has full rows and lends; only reads across a seam are put together."""
+        return all(b.sizes[1:] == self.shape[1:] and b.extent.lends for b in self.blocks)
+
     def _rows(self, first: int, last: int) -> bytearray:
         inner = self.shape[1:]
         result = bytearray((last - first) * math.prod(inner) * self.width)

@@ -137,6 +137,11 @@ class _Chunk(Extent):
         if self._extent is not None:
             self._extent.drop(start, stop)
 
+    @property
+    def lends(self) -> bool:
+        """As the one tensor in the archive does."""
+        return self._file.lends and self._open().lends
+
     def _open(self) -> Extent:
         if self._extent is None:
             tensor, extent = read_single(self._file)

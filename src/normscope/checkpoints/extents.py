@@ -23,6 +23,11 @@ class Extent(abc.ABC):
     def drop(self, start: int, stop: int) -> None:  # noqa: B027
         """Say that these bytes will not be asked for again."""
 
+    @property
+    def lends(self) -> bool:
+        """Whether reads borrow from mapped memory, but for a few at seams."""
+        return False
+
 
 class Span(Extent):
     """Bytes that lie in a file just as they are wanted."""
@@ -40,6 +45,11 @@ class Span(Extent):
         """Straight to the file."""
         self.file.drop(self.offset + start, self.offset + stop)
 
+    @property
+    def lends(self) -> bool:
+        """As the file does."""
+        return self.file.lends
+
 
 class Within(Extent):
     """A part of another extent, from `offset` on."""
@@ -56,6 +66,11 @@ class Within(Extent):
     def drop(self, start: int, stop: int) -> None:
         """To the whole, further along."""
         self.base.drop(self.offset + start, self.offset + stop)
+
+    @property
+    def lends(self) -> bool:
+        """As the whole does."""
+        return self.base.lends
 
 
 @dataclass(frozen=True)
@@ -138,6 +153,10 @@ class TableCheckpoint(Checkpoint):
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """From the tensor's extent."""
         return self._extents[name].read(start, stop)
+
+    def lends(self, name: str) -> bool:
+        """As the tensor's extent does."""
+        return self._extents[name].lends
 
     def drop(self, name: str, start: int, stop: int) -> None:
         """To the tensor's extent."""

@@ -48,6 +48,11 @@ class MemberExtent(Extent):
         self.file.drop(self.start + start, self.start + stop)
 
     @property
+    def lends(self) -> bool:
+        """As the archive does."""
+        return self.file.lends
+
+    @property
     def start(self) -> int:
         """Where in the archive the member's bytes begin."""
         if self._start is None:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from normscope.checkpoints.base import Buffer
 
 INSTRUCTION_SET: str
@@ -5,5 +7,15 @@ INSTRUCTION_SET: str
 def sums(
     dtype: int, theta: Buffer, previous: Buffer | None, initial: Buffer | None, /
 ) -> tuple[float, float, float, float, float, int]: ...
+def chain(
+    dtype: int,
+    initial: Buffer | None,
+    previous: Buffer | None,
+    buffers: Sequence[Buffer],
+    wanted: bytes,
+    block: int,
+    totals: memoryview,
+    /,
+) -> None: ...
 def sums_many(work: Buffer, out: Buffer, /) -> None: ...
 def copy_many(work: Buffer, /) -> None: ...

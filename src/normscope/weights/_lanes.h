@@ -1,7 +1,8 @@
 /* The sums of whole blocks, in lanes of one instruction set. Included by _kernel.c
  * with LANES (a lane is 4 bytes), ISA(name) and TARGET defined, and where the
  * instruction set has one instruction for what GCC would spell in four: HALF(x)
- * widens LANES halves, LARGER16 and LARGER32 keep the larger of signed lanes. */
+ * widens LANES halves, BYTES(at) 2 * LANES bytes to int16, LARGER16 and LARGER32 keep
+ * the larger of signed lanes. */
 
 #ifndef LARGER16
 #define LARGER16(a, b) (((a) & ((a) > (b))) | ((b) & ~((a) > (b))))
@@ -9,13 +10,13 @@
 #endif
 
 #define f32v ISA(f32v)
-#define f64v ISA(f64v)
 #define u32v ISA(u32v)
 #define i32v ISA(i32v)
 #define i16v ISA(i16v)
 #define i64v ISA(i64v)
 #define d64v ISA(d64v)
 #define h16v ISA(h16v)
+#define half_f32v ISA(half_f32v)
 #define Pair ISA(Pair)
 #define load_f32 ISA(load_f32)
 #define load_bf16 ISA(load_bf16)
@@ -26,16 +27,17 @@
 #define sizes32 ISA(sizes32)
 #define largest ISA(largest)
 #define total ISA(total)
+#define wide ISA(wide)
 #define fast_block ISA(fast_block)
 #define double_block ISA(double_block)
 #define walk ISA(walk)
 
 typedef float f32v __attribute__((vector_size(4 * LANES)));
-typedef double f64v __attribute__((vector_size(8 * LANES)));
 typedef uint32_t u32v __attribute__((vector_size(4 * LANES)));
 typedef int32_t i32v __attribute__((vector_size(4 * LANES)));
 typedef int16_t i16v __attribute__((vector_size(4 * LANES)));
 typedef int16_t h16v __attribute__((vector_size(2 * LANES)));
+typedef float half_f32v __attribute__((vector_size(2 * LANES)));
 typedef double d64v __attribute__((vector_size(4 * LANES)));
 typedef int64_t i64v __attribute__((vector_size(4 * LANES)));
 
@@ -76,7 +78,21 @@ TARGET INLINE Pair load_f16(const char *at, size_t i) {
 #endif
 }
 
+/* A float8 moved to the upper bits of a half is its value but for the exponent's bias, which one
+ * multiplication puts right; its NaN is set by hand. float8_e5m2 is the upper byte of a half. The
+ * exponents of e5m2fnuz go one further than a half's: it and other machines look values up. */
 TARGET INLINE Pair load_f8(DType dtype, const char *at, size_t i) {
+#ifdef BYTES
+    if (dtype != F8_E5M2FNUZ) {
+        i16v w = (i16v)BYTES(at + i), rest = w & 0x7f;
+        i16v special = dtype == F8_E4M3FN ? rest == 0x7f : w == 0x80;
+        i16v moved = dtype == F8_E5M2 ? w << 8 : rest << 7 | (w & 0x80) << 8 | (special & 0x7e00);
+        const float scale = dtype == F8_E4M3FN ? 0x1p8f : dtype == F8_E4M3FNUZ ? 0x1p7f : 1;
+        h16v half[2];
+        memcpy(half, &moved, sizeof moved);
+        return (Pair){(f32v)HALF(half[0]) * scale, (f32v)HALF(half[1]) * scale};
+    }
+#endif
     const uint8_t *byte = (const uint8_t *)at + i;
     f32v a = {0}, b = {0};
     for (int lane = 0; lane < LANES; lane++) {
@@ -117,50 +133,63 @@ TARGET INLINE double largest(DType dtype, i16v top16, i32v top32) {
     return bits_to_float((uint32_t)most);
 }
 
-TARGET INLINE double total(f64v x) {
+TARGET INLINE double total(d64v x) {
     double sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += x[lane];
+    for (int lane = 0; lane < LANES / 2; lane++) sum += x[lane];
     return sum;
 }
 
-#define WIDE(x) __builtin_convertvector(x, f64v)
+/* Float32 lanes added to half as many of float64. In halves by memcpy, which GCC keeps in registers:
+ * a vector of all lanes in float64, wider than the machine's, it would take apart element by element. */
+TARGET INLINE d64v wide(d64v sum, f32v x) {
+    half_f32v h[2];
+    memcpy(h, &x, sizeof x);
+    return sum + (__builtin_convertvector(h[0], d64v) + __builtin_convertvector(h[1], d64v));
+}
 
-/* One full block in float32; 0 when it must be done again in float64. `dtype` and the
- * presence of `p` and `z` are constants at every call, so each combination is a loop of
- * its own, with eight chains of additions at most: enough to hide their latency. */
-TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const char *z, Sums *s) {
-    const size_t pair = 2 * LANES, stride = p || z ? pair : 2 * pair;
-    f64v sumsq = {0}, dots = {0}, deltas = {0}, inits = {0};
+/* A block of n elements, whole RUNs, in float32; 0 when it must be done again in float64. `dtype`
+ * and the presence of `p` and `z` are constants at every call, so each combination is a loop of
+ * its own. The products of four vectors are added to each other and then, once, to the running sum:
+ * short chains to wait for, and few roundings in a row. */
+TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s) {
+    const size_t length = RUN(dtype);
+    d64v sumsq = {0}, dots = {0}, deltas = {0}, inits = {0};
     i16v top16 = {0};
     i32v top32[2] = {{0}};
-    for (size_t run = 0; run < BLOCK; run += RUN) {
-        f32v sq[4] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
-        for (size_t i = run; i < run + RUN; i += stride) {
-            _Pragma("GCC unroll 2") for (size_t u = 0; u < stride / pair; u++) {
-                size_t at = i + u * pair;
+    for (size_t run = 0; run < n; run += length) {
+        f32v sq = {0}, dot = {0}, dsq = {0}, init = {0};
+        for (size_t i = run; i < run + length; i += 4 * LANES) {
+            f32v sq4, dot4, dsq4, init4;
+            for (size_t u = 0; u < 2; u++) {
+                const size_t at = i + u * 2 * LANES;
                 Pair x = load(dtype, t, at);
                 if (dtype == BF16 || dtype == F16) top16 = sizes16(top16, t, at);
                 else { top32[0] = sizes32(top32[0], x.a); top32[1] = sizes32(top32[1], x.b); }
-                sq[2 * u] += x.a * x.a;
-                sq[2 * u + 1] += x.b * x.b;
+                sq4 = u ? sq4 + x.a * x.a : x.a * x.a;
+                sq4 += x.b * x.b;
                 if (p) {
                     Pair before = load(dtype, p, at);
                     f32v da = x.a - before.a, db = x.b - before.b;
-                    dot[0] += before.a * da;
-                    dot[1] += before.b * db;
-                    dsq[0] += da * da;
-                    dsq[1] += db * db;
+                    dot4 = u ? dot4 + before.a * da : before.a * da;
+                    dot4 += before.b * db;
+                    dsq4 = u ? dsq4 + da * da : da * da;
+                    dsq4 += db * db;
                 }
                 if (z) {
                     Pair first = load(dtype, z, at);
-                    init[0] += first.a * x.a;
-                    init[1] += first.b * x.b;
+                    init4 = u ? init4 + first.a * x.a : first.a * x.a;
+                    init4 += first.b * x.b;
                 }
             }
+            for (size_t line = 0; line < 4 * LANES * WIDTH[dtype]; line += 64)
+                __builtin_prefetch(t + i * WIDTH[dtype] + AHEAD + line);
+            sq += sq4;
+            if (p) { dot += dot4; dsq += dsq4; }
+            if (z) init += init4;
         }
-        sumsq += WIDE(sq[0]) + WIDE(sq[1]) + WIDE(sq[2]) + WIDE(sq[3]);
-        if (p) { dots += WIDE(dot[0]) + WIDE(dot[1]); deltas += WIDE(dsq[0]) + WIDE(dsq[1]); }
-        if (z) inits += WIDE(init[0]) + WIDE(init[1]);
+        sumsq = wide(sumsq, sq);
+        if (p) { dots = wide(dots, dot); deltas = wide(deltas, dsq); }
+        if (z) inits = wide(inits, init);
     }
     Sums b = {total(sumsq), total(dots), total(deltas), total(inits), 0, 0};
     b.absmax = largest(dtype, top16, sizes32(top32[0], (f32v)top32[1]));
@@ -169,11 +198,12 @@ TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const ch
     return inside && accept(&b, s);
 }
 
-TARGET INLINE int double_block(const char *t, const char *p, const char *z, Sums *s) {
+TARGET INLINE int double_block(const char *t, const char *p, const char *z, size_t n, Sums *s) {
     const size_t pair = LANES, half = LANES / 2;
     d64v sq[2] = {{0}}, dot[2] = {{0}}, dsq[2] = {{0}}, init[2] = {{0}};
     i64v top[2] = {{0}};
-    for (size_t i = 0; i < BLOCK; i += pair) {
+    for (size_t i = 0; i < n; i += pair) {
+        __builtin_prefetch(t + 8 * i + AHEAD);
         _Pragma("GCC unroll 2") for (size_t u = 0; u < 2; u++) {
             size_t at = 8 * (i + u * half);
             d64v x, before, first;
@@ -207,13 +237,13 @@ TARGET INLINE int double_block(const char *t, const char *p, const char *z, Sums
     return finite64(b.absmax) && accept(&b, s);
 }
 
-#define WALK(dtype, p, z)                                                                       \
-    for (; i + BLOCK <= n; i += BLOCK) {                                                        \
-        const char *tb = t + i * WIDTH[dtype];                                                  \
-        const char *pb = (p) ? (p) + i * WIDTH[dtype] : NULL;                                   \
-        const char *zb = (z) ? (z) + i * WIDTH[dtype] : NULL;                                   \
-        if (!((dtype) == F64 ? double_block(tb, pb, zb, s) : fast_block(dtype, tb, pb, zb, s))) \
-            slow_block(dtype, tb, pb, zb, BLOCK, s);                                            \
+#define WALK(dtype, p, z)                                                                                \
+    for (size_t m; (m = n - i < BLOCK ? (n - i) / RUN(dtype) * RUN(dtype) : BLOCK); i += m) {                         \
+        const char *tb = t + i * WIDTH[dtype];                                                           \
+        const char *pb = (p) ? (p) + i * WIDTH[dtype] : NULL;                                            \
+        const char *zb = (z) ? (z) + i * WIDTH[dtype] : NULL;                                            \
+        if (!((dtype) == F64 ? double_block(tb, pb, zb, m, s) : fast_block(dtype, tb, pb, zb, m, s)))   \
+            slow_block(dtype, tb, pb, zb, m, s);                                                         \
     }
 #define NONE ((const char *)NULL)
 #define WALK_ALL(dtype)                     \
@@ -235,13 +265,13 @@ TARGET static void walk(DType dtype, const char *t, const char *p, const char *z
 }
 
 #undef f32v
-#undef f64v
 #undef u32v
 #undef i32v
 #undef i16v
 #undef i64v
 #undef d64v
 #undef h16v
+#undef half_f32v
 #undef Pair
 #undef load_f32
 #undef load_bf16
@@ -252,16 +282,17 @@ TARGET static void walk(DType dtype, const char *t, const char *p, const char *z
 #undef sizes32
 #undef largest
 #undef total
+#undef wide
 #undef fast_block
 #undef double_block
 #undef walk
 #undef WALK
 #undef WALK_ALL
 #undef NONE
-#undef WIDE
 #undef LANES
 #undef ISA
 #undef TARGET
 #undef HALF
+#undef BYTES
 #undef LARGER16
 #undef LARGER32

@@ -1,8 +1,9 @@
 """One tensor across all its checkpoints, a block at a time, so that each byte is read once.
 
 Block by block: the block of the first checkpoint stays at hand as θ₀, the one
-just summed becomes θ′ of the next. With mapped files nothing is copied and the
-three blocks fit the cache; with remote ones at most three blocks are held.
+just summed becomes θ′ of the next. The kernel does that itself for a window of
+several blocks and checkpoints at once, without the interpreter in between. Of
+mapped files nothing is copied; of others a block a checkpoint is held.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
 from normscope.weights.plan import Chain
-from normscope.weights.statistics import Sums, add, sums
+from normscope.weights.statistics import Stretch, Sums, Totals
 
 BLOCK = 1 << 20
 """Bytes summed at a time. Measured: docs/benchmarks.md."""
 SPAN = 1 << 25
-"""Bytes of a tensor that one worker takes; its pages are let go at the end of each."""
+"""Bytes of a tensor that one worker takes."""
+WINDOW = 1 << 27
+"""Bytes of mapped files that one worker looks at together; then their pages are let go."""
+SEGMENT = 16
+"""Checkpoints that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -44,36 +49,59 @@ def parts(tensor: Tensor, chain: Chain) -> Iterator[Part]:
 
 def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint]) -> list[Sums]:
     """The sums of a part for each row of its chain, in the order of the checkpoints."""
-    name, chain = part.tensor.name, part.chain
-    read = [checkpoints[i] for i in chain.reads]
-    dtypes = [checkpoint.tensors[name].dtype for checkpoint in read]
-    common = dtypes[0] if len(set(dtypes)) == 1 else "float64"
-    step = max(1, BLOCK // WIDTHS[part.tensor.dtype])
-    totals: list[Sums] | None = None
-    for start in range(part.start, max(part.stop, part.start + 1), step):
+    links = [_Link(checkpoints[i], part.tensor.name, i in part.chain.rows) for i in part.chain.reads]
+    dtypes = {link.dtype for link in links}
+    common = dtypes.pop() if len(dtypes) == 1 else "float64"
+    step = max(1, _window(links) // WIDTHS[common])
+    block = max(1, BLOCK // WIDTHS[common]) * WIDTHS[common]
+    totals = Totals(len(part.chain.rows))
+    for start in range(part.start, part.stop, step):
         stop = min(start + step, part.stop)
-        buffers = (_load(c, name, d, common, start, stop) for c, d in zip(read, dtypes, strict=True))
-        found = _chain(common, chain, buffers)
-        totals = found if totals is None else list(map(add, totals, found))
-    for checkpoint, dtype in zip(read, dtypes, strict=True):
-        checkpoint.drop(name, part.start * WIDTHS[dtype], part.stop * WIDTHS[dtype])
-    return totals or []
+        _add(totals, common, links, start, stop, block)
+        for link in links:
+            link.drop(start, stop)
+    return totals.rows()
 
 
-def _chain(dtype: str, chain: Chain, buffers: Iterator[Buffer]) -> list[Sums]:
-    found = []
+class _Link:
+    """One checkpoint of a chain, for one tensor; `wanted` if it gets a row. Positions count elements."""
+
+    __slots__ = ("checkpoint", "dtype", "name", "wanted")
+
+    def __init__(self, checkpoint: Checkpoint, name: str, wanted: bool) -> None:
+        self.checkpoint, self.name, self.wanted = checkpoint, name, wanted
+        self.dtype = checkpoint.tensors[name].dtype
+
+    def load(self, start: int, stop: int, wanted: str) -> Buffer:
+        width = WIDTHS[self.dtype]
+        raw = self.checkpoint.read(self.name, start * width, stop * width)
+        return raw if self.dtype == wanted else _as_float64(raw, self.dtype)
+
+    def drop(self, start: int, stop: int) -> None:
+        width = WIDTHS[self.dtype]
+        self.checkpoint.drop(self.name, start * width, stop * width)
+
+
+def _window(links: Sequence[_Link]) -> int:
+    """Bytes of each checkpoint to look at together: more than a block only where a read is no copy."""
+    if len({link.dtype for link in links}) > 1:
+        return BLOCK
+    if not all(link.checkpoint.lends(link.name) for link in links):
+        return BLOCK
+    return max(1, WINDOW // min(len(links), SEGMENT) // BLOCK) * BLOCK
+
+
+def _add(totals: Totals, dtype: str, links: Sequence[_Link], start: int, stop: int, block: int) -> None:
+    """Add one window of all checkpoints, a segment of them after the other."""
     initial = previous = None
-    for i, theta in zip(chain.reads, buffers, strict=True):
-        if i in chain.rows:
-            found.append(sums(dtype, theta, previous, initial if i else theta))
-        initial = theta if i == 0 else initial
-        previous = theta
-    return found
-
-
-def _load(checkpoint: Checkpoint, name: str, dtype: str, wanted: str, start: int, stop: int) -> Buffer:
-    raw = checkpoint.read(name, start * WIDTHS[dtype], stop * WIDTHS[dtype])
-    return raw if dtype == wanted else _as_float64(raw, dtype)
+    row = 0
+    for first in range(0, len(links), SEGMENT):
+        segment = links[first : first + SEGMENT]
+        buffers = [link.load(start, stop, dtype) for link in segment]
+        wanted = bytes(link.wanted for link in segment)
+        totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
+        row += sum(wanted)
+        initial, previous = initial or buffers[0], buffers[-1]
 
 
 def _as_float64(raw: Buffer, dtype: str) -> Buffer:

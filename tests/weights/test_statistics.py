@@ -8,11 +8,23 @@ from hypothesis import strategies as st
 
 from normscope.checkpoints.base import WIDTHS
 from normscope.weights import statistics
-from normscope.weights.statistics import Stretch, Sums, Totals, add, native_sums, torch_sums
+from normscope.weights.statistics import CODES, Stretch, Sums, Totals, add, torch_sums
+
+
+def native_sums(dtype, theta, previous=None, initial=None):
+    """One tensor by the kernel, which takes many by their addresses."""
+    arrays = [None if part is None else np.frombuffer(part, np.uint8) for part in (theta, previous, initial)]
+    places = [0 if array is None else array.ctypes.data for array in arrays]
+    work = np.array([CODES[dtype], len(arrays[0]) // WIDTHS[dtype], *places], np.int64)
+    out = np.zeros(6)
+    statistics._kernel.sums_many(work, out)
+    return Sums(*out[:5].tolist(), int(out[5]))
+
 
 WAYS = [pytest.param(torch_sums, id="torch")]
 if statistics._kernel is not None:
     WAYS.append(pytest.param(native_sums, id="native"))
+sums = WAYS[-1].values[0]
 SIZES = [0, 1, 7, 4095, 4096, 4097, 3 * 4096 + 5]
 
 
@@ -100,8 +112,8 @@ def test_very_small_and_very_large_values_keep_their_precision(sums, dtype, scal
 
 def test_half_precision_subnormals_count():
     theta = torch.tensor([6e-8, 1e-7, 3e-5, -6e-5] * 4096, dtype=torch.float16)
-    for sums in (way.values[0] for way in WAYS):
-        assert sums("float16", raw(theta)).sumsq == pytest.approx(slow(theta).sumsq, rel=1e-7)
+    for way in (way.values[0] for way in WAYS):
+        assert way("float16", raw(theta)).sumsq == pytest.approx(slow(theta).sumsq, rel=1e-7)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
@@ -138,7 +150,7 @@ class TestTotals:
             for at in range(0, size, block // width):
                 cut = slice(at, at + block // width)
                 before = raw(states[k - 1][cut]) if k else None
-                total = add(total, statistics.sums(dtype, raw(states[k][cut]), before, raw(states[0][cut])))
+                total = add(total, sums(dtype, raw(states[k][cut]), before, raw(states[0][cut])))
             rows.append(total)
         return rows
 
@@ -201,9 +213,9 @@ class TestTotals:
 def test_sums_add_up_over_any_cut(size, cut, seed):
     cut = min(cut, size)
     theta, previous, initial = (draw("float32", size, seed + k) for k in range(3))
-    whole = statistics.sums("float32", raw(theta), raw(previous), raw(initial))
-    left = statistics.sums("float32", raw(theta[:cut]), raw(previous[:cut]), raw(initial[:cut]))
-    right = statistics.sums("float32", raw(theta[cut:]), raw(previous[cut:]), raw(initial[cut:]))
+    whole = sums("float32", raw(theta), raw(previous), raw(initial))
+    left = sums("float32", raw(theta[:cut]), raw(previous[:cut]), raw(initial[:cut]))
+    right = sums("float32", raw(theta[cut:]), raw(previous[cut:]), raw(initial[cut:]))
     assert_same(add(left, right), whole, scale=max(whole.sumsq, 1e-300))
 
 
@@ -212,8 +224,8 @@ def test_sums_add_up_over_any_cut(size, cut, seed):
 def test_the_norm_budget_is_exact(seed, size_of_update):
     previous = draw("float32", 6000, seed)
     theta = previous + draw("float32", 6000, seed + 1) * size_of_update
-    found = statistics.sums("float32", raw(theta), raw(previous), None)
-    before = statistics.sums("float32", raw(previous), None, None)
+    found = sums("float32", raw(theta), raw(previous), None)
+    before = sums("float32", raw(previous), None, None)
     assert found.sumsq - before.sumsq == pytest.approx(
         2 * found.dot + found.sumsq_delta, abs=2e-7 * before.sumsq
     )
@@ -223,22 +235,18 @@ def test_a_tiny_update_is_not_lost():
     """‖Δ‖² of an update a millionth of θ: computed from θ − θ′, not from a difference of norms."""
     previous = draw("float64", 5000, 0)
     theta = previous * (1 + 1e-9)
-    found = statistics.sums("float64", raw(theta), raw(previous), None)
+    found = sums("float64", raw(theta), raw(previous), None)
     delta = (theta - previous).numpy()
     assert found.sumsq_delta == pytest.approx(float(delta @ delta), rel=1e-12)
 
 
 @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
-def test_the_kernel_refuses_what_does_not_fit():
-    kernel = statistics._kernel
-    with pytest.raises(ValueError, match="no dtype has the number 99"):
-        kernel.sums(99, b"", None, None)
-    with pytest.raises(ValueError, match="arrays of 8 and 4 bytes"):
-        kernel.sums(1, b"12345678", b"1234", None)
-    with pytest.raises(ValueError, match="no whole number"):
-        kernel.sums(1, b"123", None, None)
-    with pytest.raises(TypeError):
-        kernel.sums(1, None, None, None)
+@pytest.mark.parametrize(
+    ("work", "rows"), [([99, 0, 0, 0, 0], 1), ([1, -1, 0, 0, 0], 1), ([1, 0, 0, 0], 1), ([1, 0, 0, 0, 0], 2)]
+)
+def test_the_kernel_refuses_what_does_not_fit(work, rows):
+    with pytest.raises(ValueError, match="rows of five int64"):
+        statistics._kernel.sums_many(np.array(work, np.int64), np.zeros(6 * rows))
 
 
 @pytest.mark.slow
@@ -248,5 +256,5 @@ def test_two_hundred_million_elements_to_seven_digits(dtype):
     for part, seed in zip(theta.split(10_000_000), range(20), strict=True):
         part.copy_(draw("float32", len(part), seed))
     expected = sum(float(part.double().square().sum()) for part in theta.split(1_000_000))
-    found = statistics.sums(dtype, theta.view(torch.uint8).numpy(), None, None)
+    found = sums(dtype, theta.view(torch.uint8).numpy(), None, None)
     assert found.sumsq**0.5 == pytest.approx(expected**0.5, rel=1e-7)

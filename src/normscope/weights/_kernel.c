@@ -1,9 +1,10 @@
-/* The additive sums of normscope, in one pass over up to three arrays.
+/* The additive sums of normscope, in one pass over up to three arrays: theta, the same tensor one
+ * checkpoint earlier (previous) and in the first checkpoint (initial). With delta = theta - previous,
  *
- *   sums(dtype, theta, previous, initial) -> (sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite)
+ *   sumsq = |theta|^2, dot = <previous, delta>, sumsq_delta = |delta|^2, dot_init = <initial, theta>,
  *
- * with delta = theta - previous: sumsq = |theta|^2, dot = <previous, delta>,
- * sumsq_delta = |delta|^2, dot_init = <initial, theta>.
+ * and the largest magnitude and the number of non-finite values beside them. `chain` does it along a
+ * series of checkpoints, `sums_many` for many tensors of a live model.
  *
  * RUN elements are summed in float32 lanes, each adding a dozen terms, and the runs are
  * added up in float64. The relative error of |theta| is near 1e-9 for values that vary, and
@@ -178,39 +179,6 @@ static int borrow(PyObject *from, Py_buffer *view, const char **at) {
     return 1;
 }
 
-static PyObject *sums(PyObject *self, PyObject *args) {
-    (void)self;
-    int dtype;
-    PyObject *from[3];
-    Py_buffer views[3] = {{0}};
-    const char *at[3] = {NULL, NULL, NULL};
-    PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "iOOO:sums", &dtype, &from[0], &from[1], &from[2])) return NULL;
-    if (dtype < 0 || dtype >= DTYPES) return PyErr_Format(PyExc_ValueError, "no dtype has the number %d", dtype);
-    for (int k = 0; k < 3; k++)
-        if (!borrow(from[k], &views[k], &at[k])) goto done;
-    if (!at[0]) { PyErr_SetString(PyExc_TypeError, "the first array may not be None"); goto done; }
-    Py_ssize_t size = views[0].len;
-    for (int k = 1; k < 3; k++)
-        if (at[k] && views[k].len != size) {
-            PyErr_Format(PyExc_ValueError, "arrays of %zd and %zd bytes", size, views[k].len);
-            goto done;
-        }
-    if ((size_t)size % WIDTH[dtype]) {
-        PyErr_Format(PyExc_ValueError, "%zd bytes are no whole number of elements", size);
-        goto done;
-    }
-    Sums s = {0};
-    Py_BEGIN_ALLOW_THREADS
-    walk((DType)dtype, at[0], at[1], at[2], (size_t)size / WIDTH[dtype], &s);
-    Py_END_ALLOW_THREADS
-    result = Py_BuildValue("(dddddK)", s.sumsq, s.dot, s.sumsq_delta, s.dot_init, s.absmax,
-                           (unsigned long long)s.nonfinite);
-done:
-    for (int k = 0; k < 3; k++) if (at[k]) PyBuffer_Release(&views[k]);
-    return result;
-}
-
 /* chain(dtype, initial, previous, buffers, wanted, block, totals): one stretch of a tensor through
  * several checkpoints, without coming back to Python in between.
  *
@@ -341,8 +309,6 @@ static PyObject *copy_many(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"sums", sums, METH_VARARGS,
-     "sums(dtype, theta, previous, initial) -> (sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite)"},
     {"chain", chain, METH_VARARGS,
      "chain(dtype, initial, previous, buffers, wanted, block, totals): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},

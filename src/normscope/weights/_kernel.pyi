@@ -4,9 +4,6 @@ from normscope.checkpoints.base import Buffer
 
 INSTRUCTION_SET: str
 
-def sums(
-    dtype: int, theta: Buffer, previous: Buffer | None, initial: Buffer | None, /
-) -> tuple[float, float, float, float, float, int]: ...
 def chain(
     dtype: int,
     initial: Buffer | None,

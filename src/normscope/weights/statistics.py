@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from normscope.checkpoints.base import WIDTHS, Buffer
@@ -53,13 +53,6 @@ def add(a: Sums, b: Sums) -> Sums:
         max(a.absmax, b.absmax),
         a.nonfinite + b.nonfinite,
     )
-
-
-def native_sums(
-    dtype: str, theta: Buffer, previous: Buffer | None = None, initial: Buffer | None = None
-) -> Sums:
-    """The sums by the compiled kernel; releases the GIL."""
-    return Sums._make(_kernel.sums(CODES[dtype], theta, previous, initial))
 
 
 def torch_sums(
@@ -116,10 +109,6 @@ def _finite_dots(x: torch.Tensor, before: torch.Tensor | None, first: torch.Tens
         pairs = _dots(x.where(both, 0.0), before.where(both, 0.0), None)
         dot, sumsq_delta = pairs.dot, pairs.sumsq_delta
     return alone._replace(dot=dot, sumsq_delta=sumsq_delta, nonfinite=int((~finite).sum()))
-
-
-sums: Callable[..., Sums] = native_sums if _kernel is not None else torch_sums
-"""sums(dtype, theta, previous=None, initial=None): by the fastest way this installation has."""
 
 
 class Stretch(NamedTuple):

@@ -7,10 +7,15 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
+
+Elements: TypeAlias = npt.NDArray[Any]
+"""Elements of whatever width, not looked into."""
 
 
 class Extent(abc.ABC):
@@ -73,12 +78,17 @@ class Within(Extent):
         return self.base.lends
 
 
+ROW_BYTES = 1 << 20
+REACH_BYTES = 1 << 24
+
+
 @dataclass(frozen=True)
 class StridedSpan(Extent):
     """A view with strides into an extent, copied into row-major order as it is read.
 
-    `shape` and `strides` count elements of `width` bytes. A read copies whole rows of the
-    first axis that is longer than one, so it holds at most a row more than was asked for.
+    `shape` and `strides` count elements of `width` bytes. A read copies the rows that cover the
+    range, rows of an inner axis where those of the first would be larger than ROW_BYTES, and looks
+    at no more than REACH_BYTES of the extent at a time: a column of a matrix reaches over all of it.
     """
 
     base: Extent
@@ -89,17 +99,44 @@ class StridedSpan(Extent):
     def read(self, start: int, stop: int) -> Buffer:
         """Gather the rows that cover the range, and cut it out of them."""
         axes = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
-        (_, stride), *inner = axes
-        row = math.prod(n for n, _ in inner) * self.width
+        outer = 1
+        while outer < len(axes) and math.prod(n for n, _ in axes[outer:]) * self.width > ROW_BYTES:
+            outer += 1
+        row = math.prod(n for n, _ in axes[outer:]) * self.width
         first, last = start // row, -(-stop // row)
-        low, rows = first * stride, last - first
-        high = low + (rows - 1) * stride + sum((n - 1) * s for n, s in inner) + 1
+        result = np.empty((last - first, *(n for n, _ in axes[outer:])), element_type(self.width))
+        steps = tuple(s for _, s in axes[outer - 1 :])
+        at, length = first, axes[outer - 1][0]
+        while at < last:
+            end = min(last, (at // length + 1) * length)
+            self._copy(result[at - first : end - first], _position(at, axes[:outer]), steps)
+            at = end
+        return result.reshape(-1).view(np.uint8).data[start - first * row : stop - first * row]
+
+    def _copy(self, to: Elements, low: int, steps: tuple[int, ...]) -> None:
+        """Fill `to` with what lies from `low` on, halving the axis that reaches furthest while it is far."""
+        reach = [(n - 1) * s for n, s in zip(to.shape, steps, strict=True)]
+        high = low + sum(reach) + 1
+        if (high - low) * self.width > REACH_BYTES:
+            axis = reach.index(max(reach))
+            half = to.shape[axis] // 2
+            lower, upper = np.split(to, [half], axis)
+            self._copy(lower, low, steps)
+            self._copy(upper, low + half * steps[axis], steps)
+            return
         data = np.frombuffer(self.base.read(low * self.width, high * self.width), element_type(self.width))
-        shape, steps = (rows, *(n for n, _ in inner)), (stride, *(s for _, s in inner))
-        steps = tuple(s * self.width for s in steps)
-        copy = np.lib.stride_tricks.as_strided(data, shape, steps, writeable=False).tobytes()
-        self.base.drop(low * self.width, high * self.width)  # a column touches every page of its matrix
-        return memoryview(copy)[start - first * row : stop - first * row]
+        jumps = tuple(s * self.width for s in steps)
+        to[...] = np.lib.stride_tricks.as_strided(data, to.shape, jumps, writeable=False)
+        self.base.drop(low * self.width, high * self.width)
+
+
+def _position(index: int, axes: Sequence[tuple[int, int]]) -> int:
+    """Where the element of that row-major number lies, given the length and stride of each axis."""
+    place = 0
+    for length, stride in reversed(axes):
+        index, here = divmod(index, length)
+        place += here * stride
+    return place
 
 
 def element_type(width: int) -> str:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -221,3 +222,35 @@ def expected_in_file_order(step):
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     return [data[8 + length :][slice(*info["data_offsets"])] for info in header.values()]
+
+
+@pytest.fixture
+def orbax(hub):
+    """The repository with the revisions of an Orbax series beside the others, and where that lies here."""
+    pytest.importorskip("tensorstore")
+    here = Path(__file__).parent / "fixtures" / "orbax" / "ocdbt"
+    for step in (100, 200):
+        files = [path for path in (here / str(step)).rglob("*") if path.is_file()]
+        hub.repositories["owner/name"][f"checkpoint_{step}"] = {
+            str(path.relative_to(here / str(step))): path.read_bytes() for path in files
+        }
+    return here
+
+
+def test_orbax_through_a_failing_hub(hub, orbax):
+    """tensorstore reads what our own retries have put together."""
+    local = {entry.step: read_all(entry.open()) for entry in open_series(orbax).entries}
+    hub.faults = ["cut", None, 500, "short", (429, "0"), None, "long", "wrong range"]
+    for entry in open_series("hf://owner/name", revisions="checkpoint*").entries:
+        checkpoint = entry.open()
+        assert read_all(checkpoint) == local[entry.step]
+        checkpoint.close()
+    assert hub.faults == []
+    assert not hub.fetched_twice()
+
+
+def test_orbax_from_a_hub_that_never_recovers(hub, orbax):
+    entry, _ = open_series("hf://owner/name", revisions="checkpoint*").entries
+    hub.faults = [500] * 50
+    with pytest.raises(CheckpointError, match="after 4 attempts: the server answered 500"):
+        entry.open()

@@ -98,3 +98,67 @@ def test_metadata_that_contradicts_itself(change):
     assert parse_metadata(json.loads(json.dumps(metadata))) == ((3, 4), (3, 4), "float32")
     with pytest.raises(ValueError, match=r"shape|chunk|dtype"):
         parse_metadata({**metadata, **change})
+
+
+@pytest.fixture
+def in_memory():
+    """The fixtures in fsspec's memory."""
+    fsspec = pytest.importorskip("fsspec")
+    filesystem = fsspec.filesystem("memory")
+    for path in HERE.rglob("*"):
+        if path.is_file():
+            filesystem.pipe(f"/orbax/{path.relative_to(HERE)}", path.read_bytes())
+    yield filesystem
+    filesystem.rm("/orbax", recursive=True)
+
+
+@pytest.mark.parametrize("kind", ["ocdbt", "zarr", "zarr3"])
+def test_from_a_remote_place(in_memory, kind):
+    here = {entry.step: entry.open().nbytes for entry in open_series(HERE / kind).entries}
+    series = open_series(f"memory://orbax/{kind}")
+    assert [entry.step for entry in series.entries] == [100, 200]
+    digests = set()
+    for entry in series.entries:
+        checkpoint = entry.open()
+        check(checkpoint, dict(np.load(HERE / "expected" / f"{entry.step}.npz")))
+        assert checkpoint.nbytes == here[entry.step]
+        digests.add(checkpoint.digest)
+        checkpoint.close()
+    assert len(digests) == 2
+
+
+def test_a_damaged_remote_store(in_memory):
+    in_memory.pipe("/orbax/ocdbt/100/manifest.ocdbt", b"nonsense")
+    with pytest.raises(CheckpointError, match="no readable OCDBT store"):
+        open_series("memory://orbax/ocdbt/100", steps=[0]).entries[0].open()
+
+
+def test_the_server_knows_nothing_else(in_memory):
+    """Only what lies below the folder, and only for who knows the name."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    from normscope.checkpoints.fsspec_folders import open_url
+    from normscope.checkpoints.served import ServedFolder
+
+    served = ServedFolder(open_url("memory://orbax/ocdbt/100"))
+    whole = (HERE / "ocdbt" / "100" / "manifest.ocdbt").read_bytes()
+    address = served.address + served.path + "manifest.ocdbt"
+    for asked, part in (("", whole), ("bytes=3-9", whole[3:10]), ("bytes=5-", whole[5:])):
+        with urlopen(Request(address, headers={"Range": asked} if asked else {})) as answer:
+            assert answer.read() == part
+    with urlopen(Request(address, method="HEAD")) as head:
+        assert int(head.headers["Content-Length"]) == len(whole)
+        assert head.read() == b""
+    for path in (
+        "/manifest.ocdbt",
+        "/wrong/manifest.ocdbt",
+        *(served.path + p for p in ("", "x", "../200/x")),
+    ):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(served.address + path)
+        with caught.value as error:
+            assert error.code == 404
+    served.close()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(address)

@@ -11,9 +11,9 @@ from typing import Any
 
 from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.extents import Extent
-from normscope.checkpoints.extras import require
 from normscope.checkpoints.torch_records import ITEM_SIZES
-from normscope.errors import CheckpointError, CorruptCheckpoint
+from normscope.checkpoints.zarr_places import Place
+from normscope.errors import CorruptCheckpoint
 
 BAND_BYTES = 64_000_000
 """Unpacked bands kept over all arrays; one larger band is kept alone."""
@@ -52,9 +52,9 @@ class ZarrArray(Extent):
     """
 
     def __init__(
-        self, spec: Mapping[str, Any], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
+        self, place: Place, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
     ) -> None:
-        self.shape, self.dtype, self._spec = shape, dtype, spec
+        self.shape, self.dtype, self._place, self._name = shape, dtype, place, name
         self._axis = next((axis for axis, n in enumerate(shape) if n != 1), len(shape))
         self._rows = chunks[self._axis] if self._axis < len(shape) else 1
         self._row_bytes = math.prod(shape[self._axis + 1 :]) * ITEM_SIZES[dtype]
@@ -99,20 +99,18 @@ class ZarrArray(Extent):
             return kept
 
     def _read_band(self, index: int) -> bytes:
-        tensorstore = require("tensorstore", "orbax", "Reading Orbax checkpoints")
         try:
             if self._store is None:
-                self._store = tensorstore.open(dict(self._spec), read=True, open=True).result()
+                self._store = self._place.open(self._name)
             if tuple(self._store.shape) != self.shape:
-                raise CorruptCheckpoint(f"An array of {self._spec['kvstore']['path']} changed its shape.")
+                raise CorruptCheckpoint(f"The array {self._place.name}/{self._name} changed its shape.")
             if self._axis == len(self.shape):
                 whole = self._store.read().result()
             else:
                 rows = slice(index * self._rows, min((index + 1) * self._rows, self.shape[self._axis]))
                 whole = self._store[(*[0] * self._axis, rows)].read().result()
         except (ValueError, MemoryError, OverflowError) as error:
-            where = self._spec["kvstore"]["path"]
-            raise CheckpointError(f"The array {where} cannot be read: {str(error)[:200]}") from None
+            raise self._place.reason(self._name, error) from None
         data: bytes = whole.tobytes()
         return data
 

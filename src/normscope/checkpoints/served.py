@@ -1,0 +1,151 @@
+"""A folder of any place at an address of this machine, for libraries that read URLs but not our files.
+
+tensorstore has drivers of its own for S3 and Google's storage, but none for fsspec or the hub, and
+none with our retries. It does read HTTP with ranges: so a small server answers it out of the folder.
+It listens on the loopback interface alone, under a name that only this process knows.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import threading
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+from normscope.checkpoints.base import File, Folder
+from normscope.errors import NormscopeError
+
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
+
+
+class ServedFolder:
+    """The files below a folder, served until it is closed."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folders = {"": folder}
+        self._files: dict[str, File | None] = {}
+        self._lock = threading.Lock()
+        self.failure: NormscopeError | None = None
+        """Why a file could not be read, which the library that asked does not tell."""
+        self.path = f"/{secrets.token_urlsafe(16)}/"
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        threading.Thread(target=self._server.serve_forever, name="normscope-served", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """The server, without the path."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def find(self, path: str) -> File | None:
+        """The file at a path below the folder; None if there is none."""
+        with self._lock:
+            if path not in self._files:
+                above, _, name = path.rpartition("/")
+                folder = self._folder(above)
+                known = folder is not None and name in folder.names()
+                self._files[path] = folder.file(name) if folder is not None and known else None
+            return self._files[path]
+
+    def _folder(self, path: str) -> Folder | None:
+        if path not in self._folders:
+            above, _, name = path.rpartition("/")
+            parent = self._folder(above)
+            if parent is None or f"{name}/" not in parent.names():
+                return None
+            self._folders[path] = parent.folder(f"{name}/")
+        return self._folders[path]
+
+    def close(self) -> None:
+        """Stop serving, and close what was opened."""
+        self._server.shutdown()
+        self._server.hang_up()
+        self._server.server_close()  # waits for the threads that answer
+        for file in filter(None, self._files.values()):
+            file.close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Knows its connections, which clients keep open: closing must not wait for them."""
+
+    daemon_threads = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._connections: set[socket.socket] = set()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Remember a new connection."""
+        connection, address = super().get_request()
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget one that has ended."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End all that are open."""
+        for connection in tuple(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _handler(served: ServedFolder) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = unquote(self.path)
+            try:
+                file = served.find(path.removeprefix(served.path)) if path.startswith(served.path) else None
+                if file is None:
+                    self._answer(HTTPStatus.NOT_FOUND, b"")
+                    return
+                start, stop = _range(self.headers.get("Range", ""), file.size)
+                body = bytes(file.read(start, stop)) if self.command == "GET" else b""
+            except NormscopeError as error:
+                served.failure = error
+                self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())  # not to be asked for again
+                return
+            if "Range" in self.headers:
+                span = f"bytes {start}-{stop - 1}/{file.size}"
+                self._answer(HTTPStatus.PARTIAL_CONTENT, body, stop - start, {"Content-Range": span})
+            else:
+                self._answer(HTTPStatus.OK, body, stop - start)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _answer(
+            self,
+            status: HTTPStatus,
+            body: bytes,
+            length: int | None = None,
+            headers: dict[str, str] | None = None,
+        ) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body) if length is None else length))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+def _range(header: str, size: int) -> tuple[int, int]:
+    """The bytes that a Range header asks for, all of them if it asks for none or in another unit."""
+    match = _RANGE.fullmatch(header)
+    if match is None:
+        return 0, size
+    start = min(int(match[1]), size)
+    return start, max(start, min(int(match[2]) + 1, size) if match[2] else size)

@@ -88,14 +88,15 @@ def npz_compressed(folder, arrays):
 
 
 def gguf(folder, arrays):
-    """Plain float32 zeros, the header by hand."""
+    """Plain float32, the header by hand."""
     rows, names = len(arrays["layers.0.w"]), [f"blk.{i}.w".encode() for i in range(PARTS)]
     head = b"GGUF" + struct.pack("<IQQ", 3, PARTS, 0)
     for i, name in enumerate(names):
         head += struct.pack("<Q", len(name)) + name + struct.pack("<I2QIQ", 2, 1024, rows, 0, i * rows * 4096)
     with (folder / "step_1.gguf").open("wb") as file:
         file.write(head + b"\0" * (-len(head) % 32))
-        file.truncate(file.tell() + PARTS * rows * 4096)
+        for array in arrays.values():
+            file.write(array.data)
 
 
 def orbax(folder, arrays):
@@ -131,7 +132,7 @@ def measure(write, gibibytes):
     print(f"{write.__name__:16} {megabytes:6.0f} MB above the baseline, {rate:5.1f} GB/s", flush=True)
 
 
-MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz)
+MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz, gguf)
 CHECKPOINTS = 10
 
 

@@ -162,3 +162,39 @@ def test_the_server_knows_nothing_else(in_memory):
     served.close()
     with pytest.raises(OSError, match="refused"):
         urlopen(address)
+
+
+@pytest.mark.parametrize("rows", [3, 64, 200])
+def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
+    """However many checkpoints there are, and however little is kept."""
+    from normscope.weights import walk
+    from normscope.weights.scan import scan
+
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal((300, 128), np.float32) for _ in range(6)]
+    for step, array in enumerate(arrays):
+        path = f"{tmp_path}/series/step_{step}/params.layers.0.w/"
+        spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": path}}
+        spec["metadata"] = {"chunks": [rows, 50], "compressor": {"id": "zstd", "level": 1}}
+        tensorstore.open(spec, create=True, shape=array.shape, dtype=array.dtype).result().write(
+            array
+        ).result()
+    unpacked = []
+    plain = zarr_arrays.ZarrArray._read_band
+    monkeypatch.setattr(
+        zarr_arrays.ZarrArray,
+        "_read_band",
+        lambda self, index: (unpacked.append((self._place.name, index)), plain(self, index))[1],
+    )
+    monkeypatch.setattr(zarr_arrays, "BAND_BYTES", 3 * 128 * 4)
+    monkeypatch.setattr(walk, "BLOCK", 1 << 14)
+    monkeypatch.setattr(walk, "SPAN", 1 << 15)
+    monkeypatch.setattr(walk, "SEGMENT", 1 if rows == 3 else 16)
+    with scan(tmp_path / "series", tmp_path / "run.db") as run:
+        found = run.query("SELECT step, sumsq, sumsq_delta, dot_init FROM weight ORDER BY step")
+        for step, sumsq, delta, init in found:
+            now, before = arrays[step].astype(float), arrays[max(step - 1, 0)].astype(float)
+            assert sumsq == pytest.approx((now**2).sum(), rel=1e-7)
+            assert init == pytest.approx((arrays[0].astype(float) * now).sum(), rel=1e-6, abs=1e-6 * sumsq)
+            assert delta is None or delta == pytest.approx(((now - before) ** 2).sum(), rel=1e-7)
+    assert len(unpacked) == len(set(unpacked)) == 6 * -(-300 // rows)

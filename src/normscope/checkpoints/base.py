@@ -130,6 +130,10 @@ class Checkpoint(abc.ABC):
         """Whether reads of the tensor borrow from mapped memory: a long one then costs no copy."""
         return False
 
+    def grain(self, name: str) -> int:
+        """Bytes of the tensor that are best read at once, since they are unpacked together; 1 if any are."""
+        return 1
+
     def drop(self, name: str, start: int, stop: int) -> None:  # noqa: B027
         """Say that these bytes will not be asked for again; a mapped file lets their pages go."""
 

@@ -33,6 +33,11 @@ class Extent(abc.ABC):
         """Whether reads borrow from mapped memory, but for a few at seams."""
         return False
 
+    @property
+    def grain(self) -> int:
+        """Bytes that are best read at once, because they are unpacked together; 1 if any are."""
+        return 1
+
 
 class Span(Extent):
     """Bytes that lie in a file just as they are wanted."""
@@ -80,6 +85,8 @@ class Within(Extent):
 
 ROW_BYTES = 1 << 20
 REACH_BYTES = 1 << 24
+GATHERED = 1 << 24
+"""Bytes gathered at once: the more rows, the more of each page that a column touches is used."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,12 @@ class StridedSpan(Extent):
             self._copy(result[at - first : end - first], _position(at, axes[:outer]), steps)
             at = end
         return result.reshape(-1).view(np.uint8).data[start - first * row : stop - first * row]
+
+    @property
+    def grain(self) -> int:
+        """Whole rows of the first axis that is longer than one."""
+        row = math.prod([n for n in self.shape if n != 1][1:]) * self.width
+        return max(1, GATHERED // row) * row if 0 < row <= GATHERED else 1
 
     def _copy(self, to: Elements, low: int, steps: tuple[int, ...]) -> None:
         """Fill `to` with what lies from `low` on, halving the axis that reaches furthest while it is far."""
@@ -194,6 +207,10 @@ class TableCheckpoint(Checkpoint):
     def lends(self, name: str) -> bool:
         """As the tensor's extent does."""
         return self._extents[name].lends
+
+    def grain(self, name: str) -> int:
+        """As the tensor's extent has it."""
+        return self._extents[name].grain
 
     def drop(self, name: str, start: int, stop: int) -> None:
         """To the tensor's extent."""

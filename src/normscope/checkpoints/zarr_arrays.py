@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.extents import Extent
 from normscope.checkpoints.torch_records import ITEM_SIZES
@@ -68,6 +70,11 @@ class ZarrArray(Extent):
         return math.prod(self.shape) * ITEM_SIZES[self.dtype]
 
     @property
+    def grain(self) -> int:
+        """A band."""
+        return max(1, self._rows * self._row_bytes)
+
+    @property
     def is_counter(self) -> bool:
         """Whether it is a single whole number."""
         return math.prod(self.shape) == 1 and self.dtype in ("int32", "int64")
@@ -94,11 +101,11 @@ class ZarrArray(Extent):
         with self._lock:
             kept = _bands.get((self._token, index))
             if kept is None:
-                kept = memoryview(self._read_band(index))
+                kept = self._read_band(index)
                 _bands.put((self._token, index), kept)
             return kept
 
-    def _read_band(self, index: int) -> bytes:
+    def _read_band(self, index: int) -> memoryview:
         try:
             if self._store is None:
                 self._store = self._place.open(self._name)
@@ -111,8 +118,7 @@ class ZarrArray(Extent):
                 whole = self._store[(*[0] * self._axis, rows)].read().result()
         except (ValueError, MemoryError, OverflowError) as error:
             raise self._place.reason(self._name, error) from None
-        data: bytes = whole.tobytes()
-        return data
+        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).data
 
 
 class _Bands:

@@ -148,7 +148,8 @@ class _Stage:
         for tensor, row in zip(self.inventory.tensors, self.rows, strict=True):
             chain = missing(self.steps, have.get(row.id, ())) if row.tied_to is None else None
             if chain is not None:
-                tasks.append(_Task(self, row, chain, deque(parts(tensor, chain))))
+                grain = max(self.checkpoints[i].grain(tensor.name) for i in chain.reads)
+                tasks.append(_Task(self, row, chain, deque(parts(tensor, chain, grain))))
         return sorted(tasks, key=lambda task: -task.row.numel)
 
 

@@ -3,11 +3,13 @@
 Block by block: the block of the first checkpoint stays at hand as θ₀, the one
 just summed becomes θ′ of the next. The kernel does that itself for a window of
 several blocks and checkpoints at once, without the interpreter in between. Of
-mapped files nothing is copied; of others a block a checkpoint is held.
+mapped files nothing is copied; of others a block a checkpoint is held, or the
+pieces of three checkpoints where a file is packed in larger ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,9 +42,10 @@ class Part:
         return (self.stop - self.start) * WIDTHS[self.tensor.dtype] * len(self.chain.reads)
 
 
-def parts(tensor: Tensor, chain: Chain) -> Iterator[Part]:
-    """The tensor cut into parts that workers can take; an empty tensor is one empty part."""
-    step = SPAN // WIDTHS[tensor.dtype]
+def parts(tensor: Tensor, chain: Chain, grain: int = 1) -> Iterator[Part]:
+    """The tensor cut into parts that workers can take, by whole grains; an empty tensor is one empty part."""
+    whole = math.lcm(grain, WIDTHS[tensor.dtype])
+    step = max(1, SPAN // whole) * whole // WIDTHS[tensor.dtype]
     for start in range(0, max(tensor.numel, 1), step):
         yield Part(tensor, chain, start, min(start + step, tensor.numel))
 
@@ -52,12 +55,13 @@ def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint
     links = [_Link(checkpoints[i], part.tensor.name, i in part.chain.rows) for i in part.chain.reads]
     dtypes = {link.dtype for link in links}
     common = dtypes.pop() if len(dtypes) == 1 else "float64"
-    step = max(1, _window(links) // WIDTHS[common])
+    window, together = _reach(links)
+    step = max(1, window // WIDTHS[common])
     block = max(1, BLOCK // WIDTHS[common]) * WIDTHS[common]
     totals = Totals(len(part.chain.rows))
     for start in range(part.start, part.stop, step):
         stop = min(start + step, part.stop)
-        _add(totals, common, links, start, stop, block)
+        _add(totals, common, links, (start, stop), together, block)
         for link in links:
             link.drop(start, stop)
     return totals.rows()
@@ -82,22 +86,29 @@ class _Link:
         self.checkpoint.drop(self.name, start * width, stop * width)
 
 
-def _window(links: Sequence[_Link]) -> int:
-    """Bytes of each checkpoint to look at together: more than a block only where a read is no copy."""
+def _reach(links: Sequence[_Link]) -> tuple[int, int]:
+    """Bytes of each checkpoint, and how many checkpoints, to look at together.
+
+    Where a read is no copy, many blocks of many checkpoints; where bytes are unpacked in large
+    pieces, a whole piece, but of one checkpoint after the other; else a block of many.
+    """
     if len({link.dtype for link in links}) > 1:
-        return BLOCK
-    if not all(link.checkpoint.lends(link.name) for link in links):
-        return BLOCK
-    return max(1, WINDOW // min(len(links), SEGMENT) // BLOCK) * BLOCK
+        return BLOCK, SEGMENT
+    if all(link.checkpoint.lends(link.name) for link in links):
+        return max(1, WINDOW // min(len(links), SEGMENT) // BLOCK) * BLOCK, SEGMENT
+    grain = max(link.checkpoint.grain(link.name) for link in links)
+    return (grain, 1) if grain > BLOCK else (BLOCK // grain * grain, SEGMENT)
 
 
-def _add(totals: Totals, dtype: str, links: Sequence[_Link], start: int, stop: int, block: int) -> None:
-    """Add one window of all checkpoints, a segment of them after the other."""
+def _add(
+    totals: Totals, dtype: str, links: Sequence[_Link], cut: tuple[int, int], together: int, block: int
+) -> None:
+    """Add one window of all checkpoints, so many of them at a time."""
     initial = previous = None
     row = 0
-    for first in range(0, len(links), SEGMENT):
-        segment = links[first : first + SEGMENT]
-        buffers = [link.load(start, stop, dtype) for link in segment]
+    for first in range(0, len(links), together):
+        segment = links[first : first + together]
+        buffers = [link.load(*cut, dtype) for link in segment]
         wanted = bytes(link.wanted for link in segment)
         totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
         row += sum(wanted)

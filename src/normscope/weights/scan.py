@@ -148,8 +148,7 @@ class _Stage:
         for tensor, row in zip(self.inventory.tensors, self.rows, strict=True):
             chain = missing(self.steps, have.get(row.id, ())) if row.tied_to is None else None
             if chain is not None:
-                grain = max(self.checkpoints[i].grain(tensor.name) for i in chain.reads)
-                tasks.append(_Task(self, row, chain, deque(parts(tensor, chain, grain))))
+                tasks.append(_Task(self, row, chain, deque(parts(tensor, chain, self.checkpoints))))
         return sorted(tasks, key=lambda task: -task.row.numel)
 
 

@@ -42,8 +42,10 @@ class Part:
         return (self.stop - self.start) * WIDTHS[self.tensor.dtype] * len(self.chain.reads)
 
 
-def parts(tensor: Tensor, chain: Chain, grain: int = 1) -> Iterator[Part]:
+def parts(tensor: Tensor, chain: Chain, checkpoints: Sequence[Checkpoint]) -> Iterator[Part]:
     """The tensor cut into parts that workers can take, by whole grains; an empty tensor is one empty part."""
+    cut = chain.reads if tensor.nbytes > SPAN else ()
+    grain = max((checkpoints[i].grain(tensor.name) for i in cut), default=1)
     whole = math.lcm(grain, WIDTHS[tensor.dtype])
     step = max(1, SPAN // whole) * whole // WIDTHS[tensor.dtype]
     for start in range(0, max(tensor.numel, 1), step):

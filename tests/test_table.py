@@ -1,10 +1,12 @@
 """The column table against the libraries it feeds."""
 
 import math
+from functools import cached_property
+from importlib import import_module
 
 import pytest
 
-from normscope.table import Table
+from normscope.table import Table, Tabular
 
 TABLE = Table.from_rows(("step", "norm", "name"), [(0, 1.5, "a"), (1, math.nan, "<b>")])
 
@@ -32,3 +34,36 @@ def test_frames(library):
     frame = getattr(TABLE, f"to_{library}")()
     assert list(frame.columns) == ["step", "norm", "name"]
     assert frame.shape == (2, 3)
+
+
+class Said(Tabular):
+    """A result that names what a checkpoint called so."""
+
+    table = TABLE
+    said = ("<script>alert(1)</script> grows",)
+
+
+def test_sentences_are_escaped_in_notebooks():
+    shown = Said()._repr_html_()
+    assert shown.startswith("<p>&lt;script&gt;")
+    assert "<script>" not in shown
+    assert shown.endswith(TABLE._repr_html_())
+    assert list(Said().to_pandas().columns) == list(TABLE.columns)
+
+
+RESULTS = (
+    "network.saturation.Saturation", "network.homogeneity.Homogeneity", "network.heads.Heads",
+    "weights.audit.Audit", "theory.growth.GrowthFit", "theory.groups.GroupFits", "theory.compare.Comparison",
+    "theory.forecast.Forecast", "theory.budget.NormBudget", "lab.trainer.TrainResult",
+    "lab.sweep.SweepResult",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_tabular(name):
+    """One way to all of them: `.table` is a property, and pandas and polars are at hand."""
+    module, _, kind = f"normscope.{name}".rpartition(".")
+    result = getattr(import_module(module), kind)
+    assert issubclass(result, Tabular)
+    assert isinstance(result.table, property | cached_property)
+    assert result.table is not Tabular.table

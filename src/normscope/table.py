@@ -66,6 +66,31 @@ class Table:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+class Tabular:
+    """A result with a table: what pandas, polars and notebooks ask of it."""
+
+    @property
+    def table(self) -> Table:
+        """The result in rows."""
+        raise NotImplementedError
+
+    @property
+    def said(self) -> Sequence[str]:
+        """Sentences that a notebook shows above the table."""
+        return ()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a pandas DataFrame."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The table as a polars DataFrame."""
+        return self.table.to_polars()
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{html.escape(line)}</p>" for line in self.said) + self.table._repr_html_()
+
+
 def _json_value(value: Any) -> Value:
     if hasattr(value, "item"):  # a numpy scalar
         value = value.item()

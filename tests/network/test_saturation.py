@@ -238,6 +238,6 @@ def test_unit_rows_survive_huge_values_and_zeros():
 
 def test_table_and_repr():
     result = saturation(HandWritten(), [torch.randint(0, 50, (2, 6))])
-    assert list(result.table().columns)[:3] == ["module", "layer", "cosine"]
+    assert list(result.table.columns)[:3] == ["module", "layer", "cosine"]
     assert "blocks.input" in result._repr_html_()
     assert len(result.to_pandas()) == len(result.to_polars()) == 3

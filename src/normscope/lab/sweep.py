@@ -28,7 +28,7 @@ from normscope.lab.outcome import Job, document_of, run_cell
 from normscope.lab.sources import open_data
 from normscope.progress import Progress, silent
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 
 KIND = "cell"
 
@@ -51,7 +51,7 @@ class SweepConfig:
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Tabular):
     """Every finished cell, as its JSON document; the documents are described in docs/lab.md."""
 
     out: Path

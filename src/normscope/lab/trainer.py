@@ -28,7 +28,7 @@ from normscope.lab.text import TextData
 from normscope.progress import Progress, silent
 from normscope.run import Row, Run, ScalarRow
 from normscope.schedule import NEVER
-from normscope.table import Table
+from normscope.table import Table, Tabular
 
 STATE_SECONDS = 60.0  # how much work a kill may cost at most
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -51,7 +51,7 @@ class Callback:
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class TrainResult(Tabular):
     """What came of a run; `evaluation` holds e.g. `valid_loss`, `valid_accuracy`, `valid_perplexity`."""
 
     out: Path

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import nn
 
@@ -22,11 +22,7 @@ from normscope.network.maps import HeadSums, Observer, Visibility
 from normscope.network.passes import PLAIN, go_through
 from normscope.network.tap import tap
 from normscope.progress import Progress, silent
-from normscope.table import Table
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from normscope.table import Table, Tabular
 
 HeadType = Literal["argmax", "mean", "mixed"]
 
@@ -80,7 +76,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Tabular):
     """All heads of a model, and sentences the reader should see."""
 
     heads: tuple[Head, ...]
@@ -95,21 +91,11 @@ class Heads:
         """The heads of a type that hold it by the widest margin."""
         return sorted((h for h in self.heads if h.type == kind), key=lambda h: -h.margin)[:count]
 
+    @property
     def table(self) -> Table:
         """One row a head."""
         names = list(Head.__dataclass_fields__)
         return Table.from_rows(names, ([getattr(head, name) for name in names] for head in self.heads))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The table as a polars DataFrame."""
-        return self.table().to_polars()
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def heads(

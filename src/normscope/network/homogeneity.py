@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +25,7 @@ from normscope.network.evaluation import evaluating
 from normscope.network.scaling import check_scale, scaled
 from normscope.network.states import OUTPUT, Edge, first_states, real_tokens, unit_rows, visiting
 from normscope.progress import Progress, silent
-from normscope.table import Table
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from normscope.table import Table, Tabular
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Degree:
 
 
 @dataclass(frozen=True)
-class Homogeneity:
+class Homogeneity(Tabular):
     """Degrees by layer; the last is the model's output."""
 
     degrees: tuple[Degree, ...]
@@ -81,21 +77,11 @@ class Homogeneity:
         """The degree of what the model returns."""
         return self.degrees[-1]
 
+    @property
     def table(self) -> Table:
         """One row a layer, and one for the output; the curves are left out."""
         names = ["module", "layer", "degree", "low", "high", "euler", "residual", "exists"]
         return Table.from_rows(names, ([getattr(row, name) for name in names] for row in self.degrees))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The table as a polars DataFrame."""
-        return self.table().to_polars()
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def homogeneity(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +25,7 @@ from normscope.network.passes import PLAIN, go_through
 from normscope.network.scaling import power_of_two
 from normscope.network.states import Edge, real_tokens, unit_rows, visiting
 from normscope.progress import Progress, silent
-from normscope.table import Table
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from normscope.table import Table, Tabular
 
 
 @dataclass(frozen=True)
@@ -71,12 +67,13 @@ class LayerSaturation:
 
 
 @dataclass(frozen=True)
-class Saturation:
+class Saturation(Tabular):
     """The saturation of every layer, and sentences the reader should see."""
 
     layers: tuple[LayerSaturation, ...]
     warnings: tuple[str, ...] = ()
 
+    @property
     def table(self) -> Table:
         """One row a layer."""
         names = ["module", "layer", "cosine", "deviation", "tokens", "scale", "converged", "baseline"]
@@ -86,17 +83,6 @@ class Saturation:
         """The same with another model's cosines, by module, beside it."""
         layers = tuple(replace(layer, baseline=cosines.get(layer.module)) for layer in self.layers)
         return replace(self, layers=layers)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
-        return self.table().to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The table as a polars DataFrame."""
-        return self.table().to_polars()
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def saturation(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.laws import Array
 from normscope.theory.learning_rates import Rates
 from normscope.theory.series import Series, clean, reference
@@ -58,7 +58,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class NormBudget:
+class NormBudget(Tabular):
     """Growth of ρ² of one group from `since` to `until`, split both ways; decay parts None when unknown.
 
     `diffusive_share` is diffusive/growth (above 1 where the radial part is negative, None where ρ² fell);
@@ -78,8 +78,15 @@ class NormBudget:
     sentences: tuple[str, ...]
     intervals: Table
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{sentence}</p>" for sentence in self.sentences) + self.intervals._repr_html_()
+    @property
+    def table(self) -> Table:
+        """A row an interval."""
+        return self.intervals
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was found."""
+        return self.sentences
 
 
 def norm_budget(

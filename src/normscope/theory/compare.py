@@ -10,7 +10,7 @@ import numpy as np
 from normscope.errors import SeriesError
 from normscope.progress import Progress, silent
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.groups import LEVEL, holm
 from normscope.theory.growth import fit_exponent
 from normscope.theory.intervals import Interval
@@ -44,7 +44,7 @@ class GroupDifference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Two runs compared over the steps both cover; most different group first."""
 
     a: str
@@ -64,8 +64,10 @@ class Comparison:
         names = ("group", "a", "b", "ratio", "since", "exponent_a", "exponent_b", "p_value", "differs")
         return Table.from_rows(names, [_row(group) for group in self.groups])
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{sentence}</p>" for sentence in self.sentences) + self.table._repr_html_()
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was found."""
+        return self.sentences
 
 
 def _row(group: GroupDifference) -> tuple[str | float | int | bool | None, ...]:

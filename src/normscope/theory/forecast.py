@@ -9,7 +9,7 @@ import numpy as np
 
 from normscope.errors import UsageError
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.dynamics import Equilibrium, drive, equilibrium, expected_drive, one_step_angle, recurse
 from normscope.theory.extrapolation import extrapolate, interval
 from normscope.theory.growth import check, fit_series
@@ -43,7 +43,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Tabular):
     """The norm at a later step with a 95 % interval, how it was found, and where the norm comes to rest.
 
     `method` is "dynamics" or "laws"; `laws` is the value each candidate law would give; `by_law` the
@@ -72,8 +72,10 @@ class Forecast:
         """The forecast curve: step, value, low, high."""
         return self.curve
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{sentence}</p>" for sentence in self.sentences) + self.curve._repr_html_()
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was found."""
+        return self.sentences
 
 
 def forecast(source: Source, to: int, plan: Plan = Plan(), selection: Selection = Selection()) -> Forecast:

@@ -9,7 +9,7 @@ import numpy as np
 
 from normscope.errors import SeriesError
 from normscope.progress import Progress, silent
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.growth import GrowthFit, fit_series
 from normscope.theory.intervals import Interval
 from normscope.theory.laws import Array
@@ -41,7 +41,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class GroupFits:
+class GroupFits(Tabular):
     """The fits of all groups of one run, side by side."""
 
     by: str
@@ -56,17 +56,6 @@ class GroupFits:
         """One row a group."""
         names = ("group", "law", "decided", "r2", "exponent", "low", "high", "growth", "p_value", "differs")
         return Table.from_rows(names, [[getattr(group, name) for name in names] for group in self.groups])
-
-    def to_pandas(self):  # type: ignore[no-untyped-def]  # noqa: ANN201  (pandas is optional)
-        """The table as a pandas DataFrame."""
-        return self.table.to_pandas()
-
-    def to_polars(self):  # type: ignore[no-untyped-def]  # noqa: ANN201  (polars is optional)
-        """The table as a polars DataFrame."""
-        return self.table.to_polars()
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
 
 def fit_groups(

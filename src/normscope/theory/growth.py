@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.errors import SeriesError, UsageError
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.choice import Choice
 from normscope.theory.evidence import Evidence, Support, isolated
 from normscope.theory.fitting import Fit, Metric, fit_law, log_variance
@@ -43,7 +43,7 @@ class LawFit:
 
 
 @dataclass(frozen=True)
-class GrowthFit:
+class GrowthFit(Tabular):
     """Every law fitted to one series, the choice among them, and the free exponent with its interval."""
 
     series: str
@@ -82,19 +82,10 @@ class GrowthFit:
         names = ("law", "formula", "r2", "aicc", "delta", "holdout", "parameters")
         return Table.from_rows(names, [_row(law) for law in self.laws])
 
-    def to_pandas(self):  # type: ignore[no-untyped-def]  # noqa: ANN201  (pandas is optional)
-        """The table as a pandas DataFrame."""
-        return self.table.to_pandas()
-
-    def to_polars(self):  # type: ignore[no-untyped-def]  # noqa: ANN201  (polars is optional)
-        """The table as a polars DataFrame."""
-        return self.table.to_polars()
-
-    def _repr_html_(self) -> str:
-        import html
-
-        said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in (*self.sentences, *self.notes))
-        return said + self.table._repr_html_()
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was found, and what to mind."""
+        return (*self.sentences, *self.notes)
 
 
 def _row(law: LawFit) -> tuple[str | float | None, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.theory.measures import COMPOUND, series
 
 
 @dataclass(frozen=True)
-class Long:
+class Long(Tabular):
     """The values of one measure, or of the parts of a compound one, by step and group."""
 
     measures: tuple[str, ...]

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from normscope.checkpoints.series import Entry, Series, open_series
 from normscope.errors import CheckpointError, RunFileError
 from normscope.progress import Progress, silent
 from normscope.run import Run
-from normscope.table import Table
+from normscope.table import Table, Tabular
 from normscope.weights.breaks import find_breaks
 from normscope.weights.contents import duplicate, find_in_contents, load_contents, same_digest, whole_model
 from normscope.weights.findings import KINDS, Finding
@@ -28,10 +27,6 @@ from normscope.weights.headers import Header, alike, find_in_headers, read_heade
 from normscope.weights.scan import ScanConfig, scan_series
 from normscope.weights.spacing import learn_spacing
 from normscope.weights.trajectory import Between
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
 
 Source = str | os.PathLike[str]
 
@@ -41,7 +36,7 @@ FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Tabular):
     """The findings about a series, the surest first.
 
     `spacing` is the rule of the steps, by stage; `checked` are the kinds of findings
@@ -64,16 +59,10 @@ class Audit:
         ]
         return Table.from_rows(names, rows)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The findings as a pandas DataFrame."""
-        return self.table.to_pandas()
-
-    def to_polars(self) -> polars.DataFrame:
-        """The findings as a polars DataFrame."""
-        return self.table.to_polars()
-
-    def _repr_html_(self) -> str:
-        return f"<p>{'sound' if self.sound else 'not sound'}</p>{self.table._repr_html_()}"
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The verdict."""
+        return ("sound" if self.sound else "not sound",)
 
 
 def audit(

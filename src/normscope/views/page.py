@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -21,6 +20,7 @@ from normscope._version import __version__
 from normscope.errors import RunFileError, UsageError
 from normscope.views.blocks import Cell, Figure, Page
 from normscope.views.text import count, number
+from normscope.whole import whole_file
 
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
@@ -49,7 +49,8 @@ def write(page: Page, output: str | os.PathLike[str]) -> Path:
     target = check_place(output)
     text = render(page).encode("utf-8", "replace")
     try:
-        _replace(target, text)
+        with whole_file(target) as part:
+            part.write_bytes(text)
     except OSError as error:
         raise RunFileError(
             f"cannot write the report to {target}: {error.strerror}; choose another place with -o"
@@ -69,20 +70,6 @@ def check_place(output: str | os.PathLike[str]) -> Path:
             f"cannot write the report to {target}: no permission; choose another place with -o"
         )
     return target
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Write beside the target and move it there, with the permissions a new file would have."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _specs(page: Page) -> dict[str, Any]:

@@ -55,3 +55,10 @@ def test_a_strided_view_reads_like_a_copy(made, data, row, reach):
         assert bytes(span.read(start, stop)) == whole[start:stop]
     assert base.longest <= reach
     assert base.dropped >= base.longest
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
+def test_an_empty_view(shape):
+    span = StridedSpan(Bytes(np.zeros(1)), shape, (1,) * len(shape), 4)
+    assert bytes(span.read(0, 0)) == b""
+    assert span.grain >= 1

@@ -261,6 +261,14 @@ def gguf_bytes(*, tensors=1, pairs=0, name=b"w", shape=(4,), kind=0, offset=0, v
     return head + b"\0" * (-len(head) % 32) + data
 
 
+@pytest.mark.parametrize("kind", [2, 3, 6, 7, 8, 12, 14])
+def test_gguf_with_an_empty_quantised_tensor(tmp_path, kind):
+    """Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q6_K without a single block."""
+    (tmp_path / "1.gguf").write_bytes(gguf_bytes(shape=(256, 0), kind=kind))
+    checkpoint = open_series(tmp_path).entries[0].open()
+    assert bytes(checkpoint.read("w", 0, 0)) == b""
+
+
 def test_gguf_by_hand(tmp_path):
     (tmp_path / "m.gguf").write_bytes(gguf_bytes())
     assert open_file(LocalFile(tmp_path / "m.gguf")).tensors["w"].shape == (4,)

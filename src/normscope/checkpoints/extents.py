@@ -105,6 +105,8 @@ class StridedSpan(Extent):
 
     def read(self, start: int, stop: int) -> Buffer:
         """Gather the rows that cover the range, and cut it out of them."""
+        if start == stop:
+            return b""
         axes = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
         outer = 1
         while outer < len(axes) and math.prod(n for n, _ in axes[outer:]) * self.width > ROW_BYTES:

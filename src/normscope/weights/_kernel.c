@@ -33,7 +33,7 @@
 #define BLOCK 4096 /* elements checked together */
 /* Elements summed in float32 before float64 takes over. Equal values, squared, round the same way
  * each time: this bounds the error, not the length. The squares of bfloat16 are short and round less. */
-#define RUN(dtype) ((size_t)((dtype) == BF16 ? 512 : 256))
+#define RUN(dtype) ((size_t)((dtype) == BF16 ? 1024 : 256))
 #define AHEAD 4096 /* bytes: theta comes from memory, and the processor's own prefetch ends at a page */
 #define INLINE static inline __attribute__((always_inline))
 

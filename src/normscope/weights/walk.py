@@ -64,8 +64,6 @@ def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint
     for start in range(part.start, part.stop, step):
         stop = min(start + step, part.stop)
         _add(totals, common, links, (start, stop), together, block)
-        for link in links:
-            link.drop(start, stop)
     return totals.rows()
 
 
@@ -105,9 +103,10 @@ def _reach(links: Sequence[_Link]) -> tuple[int, int]:
 def _add(
     totals: Totals, dtype: str, links: Sequence[_Link], cut: tuple[int, int], together: int, block: int
 ) -> None:
-    """Add one window of all checkpoints, so many of them at a time."""
+    """Add one window of all checkpoints, so many at a time, and let each go when it is done with."""
     initial = previous = None
     row = 0
+    kept: list[_Link] = []
     for first in range(0, len(links), together):
         segment = links[first : first + together]
         buffers = [link.load(*cut, dtype) for link in segment]
@@ -115,6 +114,12 @@ def _add(
         totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
         row += sum(wanted)
         initial, previous = initial or buffers[0], buffers[-1]
+        for link in (*kept[1:], *segment[:-1]):  # all but θ₀ and the next one's θ′
+            if link is not links[0]:
+                link.drop(*cut)
+        kept = [links[0], segment[-1]]
+    for link in kept:
+        link.drop(*cut)
 
 
 def _as_float64(raw: Buffer, dtype: str) -> Buffer:

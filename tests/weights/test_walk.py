@@ -1,0 +1,69 @@
+"""How a tensor is walked through its checkpoints: what is held, and when it is let go."""
+
+import numpy as np
+import pytest
+
+from normscope.checkpoints.base import Checkpoint, Tensor
+from normscope.weights import walk
+from normscope.weights.plan import Chain
+
+
+class Watched(Checkpoint):
+    """One float32 tensor; buffers that were let go turn to NaN, so that a late use would show."""
+
+    nbytes, digest = 0, ""
+
+    def __init__(self, values, lends, grain):
+        self.tensors = {"w": Tensor("w", values.shape, "float32", "w")}
+        self.values, self._lends, self._grain = values.copy(), lends, grain
+        self.read_bytes, self.held, self.most = 0, 0, 0
+
+    def lends(self, name):
+        return self._lends
+
+    def grain(self, name):
+        return self._grain
+
+    def read(self, name, start, stop):
+        self.read_bytes += stop - start
+        self.held += stop - start
+        self.most = max(self.most, self.held)
+        return memoryview(self.values).cast("B")[start:stop]
+
+    def drop(self, name, start, stop):
+        self.held = 0
+        self.values[start // 4 : stop // 4] = np.nan
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("lends", "grain"), [(True, 1), (False, 1), (False, 3000), (False, 40_000)])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("segment", [1, 2, 16])
+def test_everything_is_read_once_and_let_go_in_time(monkeypatch, lends, grain, count, segment):
+    monkeypatch.setattr(walk, "BLOCK", 4096)
+    monkeypatch.setattr(walk, "WINDOW", 1 << 15)
+    monkeypatch.setattr(walk, "SPAN", 1 << 16)
+    monkeypatch.setattr(walk, "SEGMENT", segment)
+    random = np.random.default_rng(0)
+    values = [random.standard_normal(50_000).astype(np.float32) for _ in range(count)]
+    checkpoints = [Watched(v, lends, grain) for v in values]
+    chain = Chain(frozenset(range(count)), tuple(range(count)))
+    parts = list(walk.parts(checkpoints[0].tensors["w"], chain, checkpoints))
+    assert [p.start for p in parts[1:]] == [p.stop for p in parts[:-1]]
+    assert all(p.start * 4 % grain == 0 for p in parts)
+    found = [walk.walk(part, checkpoints) for part in parts]
+    for k, (checkpoint, theta) in enumerate(zip(checkpoints, map(np.float64, values), strict=True)):
+        rows = [part[k] for part in found]
+        assert sum(row.nonfinite for row in rows) == 0
+        assert sum(row.sumsq for row in rows) == pytest.approx(theta @ theta, rel=1e-7)
+        first = values[0].astype(np.float64)
+        assert sum(row.dot_init for row in rows) == pytest.approx(first @ theta, abs=1e-7 * (theta @ theta))
+        if k:
+            delta = theta - values[k - 1]
+            assert sum(row.sumsq_delta for row in rows) == pytest.approx(delta @ delta, rel=1e-7)
+        assert checkpoint.read_bytes == 200_000
+        assert checkpoint.held == 0
+        assert np.isnan(checkpoint.values).all()
+        assert checkpoint.most <= max(grain, 4096, (1 << 15) if lends else 0)

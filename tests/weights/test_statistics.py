@@ -1,5 +1,9 @@
 """The sums against a plain float64 version, and the properties that make them worth keeping."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -247,6 +251,29 @@ def test_a_tiny_update_is_not_lost():
 def test_the_kernel_refuses_what_does_not_fit(work, rows):
     with pytest.raises(ValueError, match="rows of five int64"):
         statistics._kernel.sums_many(np.array(work, np.int64), np.zeros(6 * rows))
+
+
+@pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+def test_all_of_this_on_a_machine_without_wide_vectors():
+    """The tests of this file again, in a process whose kernel keeps to the baseline."""
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "native or Totals",
+        __file__,
+    ]
+    environment = {**os.environ, "NORMSCOPE_INSTRUCTION_SET": "baseline"}
+    script = (
+        "import normscope.weights.statistics as s; assert s.backend() == 'native (baseline)', s.backend()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.slow

@@ -25,15 +25,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 #include <string.h>
 
 #define BLOCK 4096 /* elements checked together */
-/* Elements summed in float32 before float64 takes over. Equal values, squared, round the same way
- * each time: this bounds the error, not the length. The squares of bfloat16 are short and round less. */
-#define RUN(dtype) ((size_t)((dtype) == BF16 ? 1024 : 256))
 #define AHEAD 4096 /* bytes: theta comes from memory, and the processor's own prefetch ends at a page */
 #define INLINE static inline __attribute__((always_inline))
 
@@ -139,6 +137,8 @@ static Walk *walk = walk_baseline;
 static const char *instruction_set = "baseline";
 
 static void choose_instruction_set(void) {
+    const char *asked = getenv("NORMSCOPE_INSTRUCTION_SET"); /* "baseline", to try what other machines run */
+    if (asked && !strcmp(asked, "baseline")) return;
 #if defined(__x86_64__) && defined(__linux__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import html
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,13 +67,13 @@ class Table:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-class Tabular:
+class Tabular(abc.ABC):
     """A result with a table: what pandas, polars and notebooks ask of it."""
 
     @property
+    @abc.abstractmethod
     def table(self) -> Table:
         """The result in rows."""
-        raise NotImplementedError
 
     @property
     def said(self) -> Sequence[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import socket
+import sys
 import threading
 from contextlib import suppress
 from http import HTTPStatus
@@ -88,6 +89,11 @@ class _Server(ThreadingHTTPServer):
         """Forget one that has ended."""
         self._connections.discard(request)
         super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that has gone."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def hang_up(self) -> None:
         """End all that are open."""

@@ -25,11 +25,12 @@ class Place(File):
     def __init__(self, folder: Folder) -> None:
         self._folder, self.name = folder, folder.name
         self._in_store = MANIFEST in folder.names()
-        self._served = None if isinstance(folder, LocalFolder) else ServedFolder(folder)
         self._drivers: dict[str, str] = {}
         self._context: Any = None
         self._listed = _listed(folder)
         self.size = sum(size for _, size, _ in self._listed)
+        # Last: a folder that cannot be listed must not leave a server behind.
+        self._served = None if isinstance(folder, LocalFolder) else ServedFolder(folder)
 
     def descriptions(self) -> dict[str, bytes]:
         """The metadata of each array, by the array's name."""

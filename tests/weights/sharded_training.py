@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import warnings
@@ -171,6 +172,8 @@ def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> 
         model = shard(make(kind), kind, world)
         path = Path(folder) / f"{mode}-{world}.db"
         train(model, data_share(kind, rank, world), path, failing=kind != mode and rank == world - 1)
+    del model
+    gc.collect()  # what still holds a group keeps its threads running into the interpreter's end
     dist.destroy_process_group()
 
 

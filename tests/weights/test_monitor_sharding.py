@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,12 @@ def test_two_processes_write_the_rows_of_one(tmp_path: Path) -> None:
     check(["ddp", "fsdp1", "fsdp2", "tp", "stages"], 2, tmp_path, ["failing ddp"])
     steps = [{row[0] for row in rows(tmp_path / name)} for name in ("ddp-2.db", "failing ddp-2.db")]
     assert steps == [{None, 0, 1, 3}, {None, 0, 3}]  # None: the tied tensor, which has no rows
+
+
+def test_a_program_may_end_right_after_a_sum(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.weights.ending_after_a_sum", str(tmp_path), "6"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.stderr) == ("0\n", "")
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ without a parameter (a pipeline stage, an empty shard) adds zero.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -232,5 +234,19 @@ class Ranks:
         tensor = torch.from_numpy(values)
         if "gloo" not in dist.get_backend() and "mpi" not in dist.get_backend():
             tensor = tensor.to(torch.accelerator.current_accelerator() or "cpu")
-        dist.all_reduce(tensor)
+        _all_reduce(tensor)
         return tensor.cpu().numpy()
+
+
+def _all_reduce(tensor: Tensor, patience: float = 1.0) -> None:
+    """Add up over the ranks, and wait until gloo's thread has dropped the tensor.
+
+    For that it takes the interpreter's lock, a moment after the sum is there. A program
+    whose last act was this sum may be at its end by then, and Python (before 3.14) ends a
+    thread that comes for the lock so late in a way that aborts the process.
+    """
+    held = sys.getrefcount(tensor)
+    dist.all_reduce(tensor)
+    end = time.monotonic() + patience
+    while sys.getrefcount(tensor) > held and time.monotonic() < end:
+        time.sleep(1e-5)

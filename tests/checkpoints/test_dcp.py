@@ -101,7 +101,7 @@ def test_metadata_that_is_none(tmp_path, content):
 
 
 WORKER = """
-    import sys, warnings
+    import sys, time, warnings
     warnings.simplefilter("ignore")
     import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import init_device_mesh
@@ -123,6 +123,7 @@ WORKER = """
     fully_shard(fsdp, mesh=mesh)
     model |= {f"fsdp.{name}": value for name, value in fsdp.state_dict().items()}
     dcp.save({"model": model}, checkpoint_id=folder + "/step_3")
+    time.sleep(0.1)  # gloo's threads still come for the interpreter's lock
     dist.destroy_process_group()
 """
 

@@ -14,6 +14,7 @@ from torch import nn
 from normscope.errors import ScaleOverflow
 from normscope.network.saturation import Limit, saturation
 from normscope.network.scaling import scaled
+from tests.groups import leave_group
 from tests.network.models import HandWritten
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without distributed")
@@ -27,7 +28,7 @@ def worker(rank, world, port):
         check_ddp()
         check_fsdp()
     finally:
-        dist.destroy_process_group()
+        leave_group()
 
 
 def check_ddp():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import warnings
@@ -17,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from normscope.anatomy import unwrapped
 from normscope.schedule import at_steps
 from normscope.weights.monitor import Monitor
+from tests.groups import leave_group
 
 STEPS = 3
 BATCH = 8
@@ -172,9 +172,7 @@ def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> 
         model = shard(make(kind), kind, world)
         path = Path(folder) / f"{mode}-{world}.db"
         train(model, data_share(kind, rank, world), path, failing=kind != mode and rank == world - 1)
-    del model
-    gc.collect()  # what still holds a group keeps its threads running into the interpreter's end
-    dist.destroy_process_group()
+    leave_group()
 
 
 def run_sharded(modes: list[str], world: int, folder: Path) -> None:

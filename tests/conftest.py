@@ -1,8 +1,11 @@
 """What several tests share: small series of checkpoints, written by the libraries people use."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

@@ -15,6 +15,7 @@ import numpy as np
 from normscope.weights.trajectory import Path
 
 DIMENSION = 3000
+SAMPLED = 1000  # of them: far fewer than an audit samples, so noisier
 PIECES = 8  # updates simulated between two checkpoints
 
 SPACINGS = ("linear", "linear-from-start", "last-off-grid", "pythia", "geometric", "two-phases", "denser-end")
@@ -228,6 +229,10 @@ def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> Path:
     delta = np.diff(runs, axis=0)
     before = np.einsum("ij,ij->i", runs[:-1], delta)
     between = (lambda i, j: float(np.sum((runs[i] - runs[j]) ** 2))) if weights else None
+    chosen = np.random.default_rng(len(runs)).permutation(runs.shape[1])[:SAMPLED]
+    sample = runs[:, chosen] - runs[0, chosen]
+    squares, products = np.sum(sample**2, axis=1), sample @ sample.T
+    sampled = np.maximum(squares[:, None] + squares - 2 * products, 0) if weights else None
     nothing = [np.nan]
     return Path(
         np.asarray(steps, dtype=np.int64),
@@ -236,4 +241,5 @@ def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> Path:
         np.concatenate([nothing, np.sum(delta**2, axis=1)]),
         runs @ runs[0],
         between,
+        sampled,
     )

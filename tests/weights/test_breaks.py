@@ -110,3 +110,31 @@ def test_perfectly_smooth_and_constant_norms():
     for norms in (np.ones(20), np.sqrt(np.arange(1, 21.0)), np.exp(-np.arange(20) / 5)):
         runs = np.outer(norms, np.ones(10))
         assert alarms(path_of(np.arange(1, 21), runs)) == []
+
+
+@pytest.mark.parametrize(("i", "j"), [(5, 6), (5, 7), (10, 14), (3, 25)])
+def test_exchanged_ones_are_named(i, j):
+    runs = simulate(PLAIN)
+    runs[[i, j]] = runs[[j, i]]
+    (found,) = alarms(path_of(PLAIN.steps, runs))
+    assert found.kind == "order" and found.steps == (PLAIN.steps[i], PLAIN.steps[j])
+    assert found.numbers["before"] == pytest.approx(np.linalg.norm(runs[i - 1] - runs[j]))
+
+
+def test_a_mild_disturbance_between_near_neighbours():
+    """No larger than moves elsewhere, but its neighbours are much nearer to each other."""
+    recipe = replace(PLAIN, schedule="drops")
+    runs = simulate(recipe)
+    least, most = (f(np.linalg.norm(np.diff(runs, axis=0), axis=1)) for f in (np.min, np.max))
+    noise = np.random.default_rng(1).standard_normal(runs.shape[1])
+    k = int(np.argmin(np.linalg.norm(np.diff(runs, axis=0), axis=1)))
+    runs[k] += 3 * least * noise / np.linalg.norm(noise)
+    assert 3 * least < most
+    (found,) = alarms(path_of(recipe.steps, runs))
+    assert found.kind == "outlier" and found.steps == (recipe.steps[k],)
+
+
+def test_equal_neighbours_are_not_exchanged():
+    runs = simulate(PLAIN)
+    runs[8] = runs[7]
+    assert [f.kind for f in alarms(path_of(PLAIN.steps, runs))] == []

@@ -2,7 +2,8 @@
 
 As little as possible is read: headers first (names, shapes, dtypes, digests, stored
 steps), then every weight once for the sums of a scan, none of it where a run file has
-them; and for what still looks suspicious, the distance of two checkpoints.
+them; a sample of each checkpoint, for how far all are from each other; and for what
+looks suspicious, the distance of two checkpoints.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from normscope.errors import CheckpointError, RunFileError
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.table import Table, Tabular
-from normscope.weights.breaks import find_breaks
+from normscope.weights.breaks import FEWEST, find_breaks
 from normscope.weights.contents import duplicate, find_in_contents, load_contents, same_digest, whole_model
 from normscope.weights.findings import KINDS, Finding
 from normscope.weights.headers import Header, alike, find_in_headers, read_header
+from normscope.weights.samples import sampled_distances
 from normscope.weights.scan import ScanConfig, scan_series
 from normscope.weights.spacing import learn_spacing
 from normscope.weights.trajectory import Between
@@ -32,6 +34,7 @@ Source = str | os.PathLike[str]
 
 SURE = 0.5
 """A series is sound when no finding is at least this sure; what is less is a hint."""
+MOST_COMPARED = 2000  # checkpoints: beyond, not every one with every other
 FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
 
@@ -189,8 +192,12 @@ def _from_sums(
     found = find_in_contents(contents, digests)
     copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
     whole = whole_model(contents)
-    between = reader.between(whole.names) if reader is not None else None
-    breaks = find_breaks(whole.path(between))
+    path = whole.path()
+    if reader is not None and len(path) >= FEWEST:
+        compared = len(path) <= MOST_COMPARED
+        sampled = sampled_distances(reader.entries[: whole.end], whole.names) if compared else None
+        path = whole.path(reader.between(whole.names), sampled)
+    breaks = find_breaks(path)
     return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
 
 

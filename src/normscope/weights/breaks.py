@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from normscope.weights.findings import Finding, listed, sureness
+from normscope.weights.nearness import alone, exchanged
 from normscope.weights.trajectory import (
     LARGER,
     Path,
@@ -22,6 +23,7 @@ from normscope.weights.trajectory import (
     spikes,
 )
 
+FEWEST = 4  # checkpoints that can show anything
 EXCURSION = 1.5  # times the largest neighbour: worth a read of the checkpoints on either side
 NEARER = 0.6  # of a squared distance: these two belong together, what lies between does not
 SPIKE = 4.0  # times the largest change of log‖θ‖ nearby
@@ -35,22 +37,20 @@ ALTERNATING = 0.1  # median share of a move that points back, from where on alte
 
 
 def find_breaks(path: Path) -> list[Finding]:
-    """All findings about a path of at least four checkpoints."""
-    if len(path) < 4:
+    """All findings about a path."""
+    if len(path) < FEWEST:
         return []
     alternating = _alternating(path)
     if alternating:
         return alternating
-    off = _off_path(path)
-    known = {k for k, _ in off}
+    swapped = exchanged(path)
+    places = {step for finding in swapped for step in finding.steps}
+    off = {k: f for k, f in _off_path(path) if not places & set(f.steps)}
+    known = {*off, *(k for k, step in enumerate(path.steps.tolist()) if step in places)}
     links = {j: r for j, r in broken_links(path).items() if not {j, j - 1} & known and _forgets(path, j)}
-    exchanged = _exchanged(path, sorted(known))
-    foreign = _mixed(path, links)
-    single = [f for k, f in off if not any(path.steps[k] in e.steps for e in exchanged)]
-    named = {step for f in (*exchanged, *single, *foreign) for step in f.steps}
-    norm = [f for f in _norm_outliers(path, known) if not named & set(f.steps)]
-    swaps = [f for f in _swaps(path) if not named & set(f.steps)]
-    return [*exchanged, *foreign, *single, *norm, *swaps]
+    found = [*swapped, *_mixed(path, links), *off.values()]
+    named = {step for finding in found for step in finding.steps}
+    return [*found, *(f for f in _norm_outliers(path, known) if not named & set(f.steps))]
 
 
 def _off_path(path: Path) -> list[tuple[int, Finding]]:
@@ -58,6 +58,7 @@ def _off_path(path: Path) -> list[tuple[int, Finding]]:
     found = []
     least = LARGER if path.between is None else EXCURSION
     pairs = {k: r for k in range(1, len(path) - 1) if (r := _excursion(path, k)) >= least}
+    pairs |= {k: _excursion(path, k) for k in alone(path)}
     for k, ratio in pairs.items():
         if any(ratio < pairs.get(other, 0) for other in (k - 1, k + 1)):
             continue  # the neighbour of a worse one
@@ -88,8 +89,10 @@ def _excursion_finding(path: Path, k: int, ratio: float) -> Finding | None:
     step = int(path.steps[k])
     evidence = (
         f"step {step} lies off the path: the weights move {there**0.5:.4g} to it and {back**0.5:.4g} back"
-        f"{shortcut}; squared, that is {ratio:.3g} times the largest move nearby"
+        f"{shortcut}"
     )
+    if ratio >= 1:
+        evidence += f"; squared, that is {ratio:.3g} times the largest move nearby"
     return Finding("outlier", (step,), evidence, sure, numbers)
 
 
@@ -99,53 +102,6 @@ def _stands_out(path: Path, k: int) -> bool:
     if k + 2 >= len(path) or not np.isfinite(away[k : k + 3]).all():
         return False
     return bool(away[k + 1] - max(away[k], away[k + 2]) > 0.3 * min(path.moved[k], path.moved[k + 1]))
-
-
-def _exchanged(path: Path, off: Sequence[int]) -> list[Finding]:
-    """Two checkpoints off the path that fit in each other's place: their labels are exchanged."""
-    found = []
-    for i, j in pairwise(off):
-        if path.between is None or j - i < 2:
-            continue
-        first, second = path.between(i - 1, j), path.between(j - 1, i)
-        if first < NEARER * path.moved[i] and second < NEARER * path.moved[j]:
-            steps = (int(path.steps[i]), int(path.steps[j]))
-            evidence = (
-                f"{listed(steps)} fit in each other's place: exchanged, the moves to them would be "
-                f"{first**0.5:.4g} and {second**0.5:.4g} instead of {path.moved[i] ** 0.5:.4g} "
-                f"and {path.moved[j] ** 0.5:.4g}"
-            )
-            found.append(Finding("order", steps, evidence, 0.95, {"apart": first**0.5}))
-    return found
-
-
-def _swaps(path: Path) -> list[Finding]:
-    """Neighbours in the wrong order: the link between them leads back what the one before led forward."""
-    if path.between is None:
-        return []
-    found: list[Finding] = []
-    for k in range(1, len(path) - 2):
-        if not _looks_swapped(path, k):
-            continue
-        before, after = path.between(k - 1, k + 1), path.between(k, k + 2)
-        if before < 0.85 * path.moved[k] and after < 0.85 * path.moved[k + 2]:
-            steps = (int(path.steps[k]), int(path.steps[k + 1]))
-            evidence = (
-                f"{listed(steps)} are in the wrong order: the later is nearer to the checkpoint before both "
-                f"({before**0.5:.4g} against {path.moved[k] ** 0.5:.4g}), and the earlier to the one after "
-                f"({after**0.5:.4g} against {path.moved[k + 2] ** 0.5:.4g})"
-            )
-            found.append(Finding("order", steps, evidence, 0.9, {"before": before**0.5, "after": after**0.5}))
-    return found
-
-
-def _looks_swapped(path: Path, k: int) -> bool:
-    undone = path.undone[0]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = undone / path.moved
-    near = [share[i] for i in (k - 2, k - 1, k, k + 2, k + 3, k + 4) if 1 < i < len(path)]
-    known = [s for s in near if np.isfinite(s)]
-    return bool(known and share[k + 1] >= 0.6 and share[k + 1] >= 0.3 + float(np.median(known)))
 
 
 def _mixed(path: Path, links: dict[int, float]) -> list[Finding]:

@@ -73,12 +73,12 @@ class Whole:
         tensors = self.contents.tensors
         return frozenset(t.name for t, keep in zip(tensors, self.columns, strict=True) if keep)
 
-    def path(self, between: Between | None = None) -> Path:
+    def path(self, between: Between | None = None, sampled: Array | None = None) -> Path:
         """Their sums, added up."""
         c = self.contents
         sums = (c.sumsq, c.dot, c.sumsq_delta, c.dot_init)
         sumsq, dot, delta, init = (values[: self.end, self.columns].sum(axis=1) for values in sums)
-        return Path(c.steps[: self.end], sumsq, dot, delta, init, between)
+        return Path(c.steps[: self.end], sumsq, dot, delta, init, between, sampled)
 
 
 def whole_model(contents: Contents) -> Whole:

@@ -47,6 +47,8 @@ class Path:
     sumsq_delta: Array
     dot_init: Array
     between: Between | None = field(default=None, repr=False)
+    sampled: Array | None = field(default=None, repr=False)
+    """Estimates of all squared distances, [n, n], where `between` can confirm them."""
 
     def __len__(self) -> int:
         return len(self.steps)

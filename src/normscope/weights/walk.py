@@ -79,7 +79,7 @@ class _Link:
     def load(self, start: int, stop: int, wanted: str) -> Buffer:
         width = WIDTHS[self.dtype]
         raw = self.checkpoint.read(self.name, start * width, stop * width)
-        return raw if self.dtype == wanted else _as_float64(raw, self.dtype)
+        return raw if self.dtype == wanted else as_float64(raw, self.dtype)
 
     def drop(self, start: int, stop: int) -> None:
         width = WIDTHS[self.dtype]
@@ -122,8 +122,8 @@ def _add(
         link.drop(*cut)
 
 
-def _as_float64(raw: Buffer, dtype: str) -> Buffer:
-    """A block in float64, for a tensor whose dtype changes along the series."""
+def as_float64(raw: Buffer, dtype: str) -> Buffer:
+    """A block in float64: for a tensor whose dtype changes along the series."""
     import torch
 
     values = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)) if len(raw) else torch.empty(0)

@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.clock import race
 from benchmarks.scan import bare_read, scan_anew
+from tests.checkpoints.bundle_writer import write_bundle
 
 PARTS = 16
 SCAN = """
@@ -99,6 +100,23 @@ def gguf(folder, arrays):
             file.write(array.data)
 
 
+def tensor_bundle(folder, arrays):
+    """TensorFlow's format."""
+    write_bundle(folder / "step_1", arrays)
+
+
+def llama2c(folder, arrays):
+    """Version 1, all that is not matrices of eight layers in the embedding."""
+    dim, hidden, layers, heads = 1024, 2816, 8, 16
+    rows = sum(map(len, arrays.values()))
+    vocabulary = rows - 2 * layers - 1 - layers * (4 * dim + 3 * hidden)
+    numbers = (0x616B3432, 1, dim, hidden, layers, heads, heads, vocabulary, 2048, 1)
+    with (folder / "step_1.bin").open("wb") as file:
+        file.write(struct.pack("<Ii7iB", *numbers).ljust(256, b"\0"))
+        for array in arrays.values():
+            file.write(array.data)
+
+
 def orbax(folder, arrays):
     import tensorstore
 
@@ -112,7 +130,8 @@ def orbax(folder, arrays):
 
 
 FORMATS = (
-    safetensors, pytorch, pytorch_legacy, pytorch_strided, dcp, npz, npz_compressed, gguf, orbax,
+    safetensors, pytorch, pytorch_legacy, pytorch_strided, dcp, npz, npz_compressed, gguf, tensor_bundle,
+    llama2c, orbax,
 )  # fmt: skip
 
 
@@ -132,7 +151,7 @@ def measure(write, gibibytes):
     print(f"{write.__name__:16} {megabytes:6.0f} MB above the baseline, {rate:5.1f} GB/s", flush=True)
 
 
-MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz, gguf)
+MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz, gguf, tensor_bundle, llama2c)
 CHECKPOINTS = 10
 
 
@@ -144,8 +163,8 @@ def series(write, gibibytes=0.5):
         folder.mkdir()
         for step in range(2, CHECKPOINTS + 2):  # each writer says step_1
             write(folder, {key: random.random(a.shape, a.dtype) for key, a in zeros(gibibytes).items()})
-            made = next(folder.glob("step_1[!0-9]*"), folder / "step_1")
-            made.rename(folder / made.name.replace("step_1", f"step_{step}"))
+            for made in [*folder.glob("step_1"), *folder.glob("step_1.*")]:
+                made.rename(folder / made.name.replace("step_1", f"step_{step}"))
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         contestants = {
             "read": lambda: bare_read(files),

@@ -13,9 +13,10 @@ from normscope.checkpoints import open_series
 from normscope.checkpoints.files import LocalFile
 from normscope.checkpoints.folders import LocalFolder
 from normscope.checkpoints.snappy import decompress
-from normscope.checkpoints.sorted_table import MAGIC, _masked_crc, read_sorted_table
+from normscope.checkpoints.sorted_table import read_sorted_table
 from normscope.checkpoints.tensor_bundle import open_bundle
 from normscope.errors import CheckpointError, CorruptCheckpoint
+from tests.checkpoints.bundle_writer import write_bundle, write_table
 
 HERE = Path(__file__).parent / "fixtures" / "tensorflow"
 NAMES = sorted(path.stem for path in HERE.glob("*.index"))
@@ -95,40 +96,6 @@ def test_truncated_data(tmp_path):
         open_bundle(LocalFolder(tmp_path), "model.ckpt-1000.index")
 
 
-def varint(value):
-    result = b""
-    while value >= 0x80:
-        result += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return result + bytes([value])
-
-
-def block(entries, compress):
-    content, previous = b"", b""
-    for key, value in entries:
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(previous, key, strict=False)) if a != b),
-            min(len(previous), len(key)),
-        )
-        content += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
-        previous = key
-    content += (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
-    content = compress(content)
-    kind = b"\0" if compress is bytes else b"\1"
-    return content, kind + _masked_crc(content + kind).to_bytes(4, "little")
-
-
-def write_table(path, pairs, per_block, compress):
-    data, handles = b"", []
-    for start in range(0, len(pairs), per_block):
-        content, trailer = block(pairs[start : start + per_block], compress)
-        handles.append((pairs[start][0], varint(len(data)) + varint(len(content))))
-        data += content + trailer
-    content, trailer = block(handles, bytes)
-    footer = varint(0) + varint(0) + varint(len(data)) + varint(len(content))
-    path.write_bytes(data + content + trailer + footer.ljust(40, b"\0") + MAGIC)
-
-
 @pytest.mark.parametrize("per_block", [1, 7, 1000])
 @pytest.mark.parametrize("codec", ["none", "snappy"])
 def test_tables_of_many_blocks(tmp_path, per_block, codec):
@@ -139,6 +106,17 @@ def test_tables_of_many_blocks(tmp_path, per_block, codec):
     pairs = [(f"layer/{i:04d}/kernel".encode(), bytes([i % 251]) * (i % 90)) for i in range(300)]
     write_table(tmp_path / "t.index", pairs, per_block, compress)
     assert list(read_sorted_table(LocalFile(tmp_path / "t.index")).items()) == pairs
+
+
+def test_the_bundles_of_our_own_writer(tmp_path):
+    arrays = {f"layer/{i}": np.random.default_rng(i).random((3, i + 1), np.float32) for i in range(4)}
+    write_bundle(tmp_path / "model.ckpt-7", arrays)
+    checkpoint = open_series(tmp_path).entries[0].open()
+    assert {name: t.shape for name, t in checkpoint.tensors.items()} == {
+        n: a.shape for n, a in arrays.items()
+    }
+    for name, array in arrays.items():
+        assert bytes(checkpoint.read(name, 0, array.nbytes)) == array.tobytes()
 
 
 @given(st.binary(max_size=3000) | st.lists(st.sampled_from([b"abcd" * 5, b"x" * 70, b"yz"])).map(b"".join))

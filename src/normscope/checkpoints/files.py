@@ -11,10 +11,10 @@ from collections import OrderedDict
 from pathlib import Path
 
 from normscope.checkpoints.base import Buffer, File
+from normscope.checkpoints.mapping import HUGE_PAGE, Mapping, map_file
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SAMPLES, SAMPLE_BYTES = 32, 2048
-HUGE_PAGE = 1 << 21
 
 
 class LocalFile(File):
@@ -38,20 +38,17 @@ class LocalFile(File):
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
         self.size = status.st_size
         self._identity = _identity(status)
-        self._map: mmap.mmap | None = None
-        self._view: memoryview | None = None
+        self._map: Mapping | None = None
 
     def read(self, start: int, stop: int) -> memoryview:
         """A slice of the mapping; it stays valid after the file is closed."""
         self._check_range(start, stop)
         if start == stop:
             return memoryview(b"")
-        mapping, view = self._map, self._view
-        if mapping is None or view is None:
-            mapping, view = self._open_map()
-        if mapping.size() < stop:
+        mapping = self._map or self._open_map()
+        if mapping.file.size() < stop:
             raise CorruptCheckpoint(f"{self.name} became shorter while it was read; scan again.")
-        return view[start:stop]
+        return mapping.view[start:stop]
 
     def peek(self, start: int, stop: int) -> bytes:
         """A copy by plain reads, for headers."""
@@ -72,7 +69,7 @@ class LocalFile(File):
         first = start // HUGE_PAGE * HUGE_PAGE
         length = (self.size if stop == self.size else stop // HUGE_PAGE * HUGE_PAGE) - first
         if mapping is not None and length > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED, first, length)
+            mapping.file.madvise(mmap.MADV_DONTNEED, first, length)
 
     @property
     def lends(self) -> bool:
@@ -93,7 +90,7 @@ class LocalFile(File):
 
     def close(self) -> None:
         """Forget the mapping; it ends when the last buffer into it does."""
-        self._map = self._view = None
+        self._unmap()
         _mapped.forget(self)
 
     def _check_range(self, start: int, stop: int) -> None:
@@ -122,21 +119,20 @@ class LocalFile(File):
             raise CorruptCheckpoint(f"{self.name} became shorter while it was read.")
         return data
 
-    def _open_map(self) -> tuple[mmap.mmap, memoryview]:
+    def _open_map(self) -> Mapping:
         descriptor = self._descriptor()
         try:
-            mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            mapping = map_file(descriptor)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.name} cannot be mapped into memory: {error}.") from None
         finally:
             os.close(descriptor)
-        view = memoryview(mapping)
-        self._map, self._view = mapping, view
+        self._map = mapping
         _mapped.remember(self)
-        return mapping, view
+        return mapping
 
     def _unmap(self) -> None:
-        self._map = self._view = None
+        self._map = None
 
 
 class PartFile(File):

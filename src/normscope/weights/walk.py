@@ -21,7 +21,7 @@ BLOCK = 1 << 20
 """Bytes summed at a time. Measured: docs/benchmarks.md."""
 SPAN = 1 << 25
 """Bytes of a tensor that one worker takes."""
-WINDOW = 1 << 27
+WINDOW = 1 << 28
 """Bytes of mapped files that one worker looks at together; then their pages are let go."""
 SEGMENT = 16
 """Checkpoints that are looked at together."""

@@ -1,0 +1,54 @@
+"""Mappings of equal files lie where they do not share a place in the cache."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+from normscope.checkpoints.mapping import HUGE_PAGE, map_file
+
+PLACES = """
+import os, sys
+import numpy as np
+from normscope.checkpoints.mapping import HUGE_PAGE, map_file
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+found = [map_file(descriptor) for _ in range(12)]
+print(*(np.frombuffer(mapping.view, np.uint8, 1).ctypes.data // HUGE_PAGE for mapping in found))
+"""
+
+
+def empty(path, size):
+    path.write_bytes(b"")
+    os.truncate(path, size)
+    return path
+
+
+def mapped(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return map_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels place mappings in other ways")
+@pytest.mark.parametrize("pages", [128, 129, 256])
+def test_equal_files_are_an_odd_number_of_huge_pages_apart(tmp_path, pages):
+    """In a process of its own, whose memory has few holes."""
+    path = empty(tmp_path / "x", pages * HUGE_PAGE)
+    output = subprocess.run([sys.executable, "-c", PLACES, path], capture_output=True, text=True, check=True)
+    places = [int(word) for word in output.stdout.split()]
+    assert len(places) == 12
+    assert all((a - b) % 2 for a, b in pairwise(places))
+
+
+def test_a_small_file_needs_no_room(tmp_path):
+    path = empty(tmp_path / "x", 1000)
+    assert [mapped(path).spacers for _ in range(4)] == [[], [], [], []]
+
+
+def test_mapped_again_and_again(tmp_path):
+    path = empty(tmp_path / "x", 4 * HUGE_PAGE)
+    assert {bytes(mapped(path).view[-3:]) for _ in range(50)} == {bytes(3)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from normscope.checkpoints import zips
@@ -22,7 +24,7 @@ from normscope.checkpoints.torch_records import ITEM_SIZES, Raw, Storage, persis
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat
 
 MAGIC = 0x1950A86A20F9469CFC6C
-_PICKLE_LIMIT = 300_000_000
+_PICKLE_LIMIT, _SHORT = 300_000_000, 1024
 _WINDOWS = (1 << 16, 1 << 18, 1 << 20, 1 << 24, _PICKLE_LIMIT)
 
 Locate = Callable[[Storage], tuple[Extent, int]]
@@ -98,7 +100,7 @@ def _read_zip(file: File) -> _Part:
         raise UnknownFormat(f"{file.name} is an archive without a data.pkl, so torch.save did not write it.")
     root = pickle_name[: -len("data.pkl")]
     _check_byte_order(file, members.get(f"{root}byteorder"))
-    pickle = _unpickle(file, _read_pickle(file, members[pickle_name]))
+    state = _described(file, _read_pickle(file, members[pickle_name]))
 
     def locate(storage: Storage) -> tuple[Extent, int]:
         name = f"{root}data/{storage.key}"
@@ -106,7 +108,23 @@ def _read_zip(file: File) -> _Part:
             raise CorruptCheckpoint(f"{file.name} has no member {name[:200]!r}, which a tensor needs.")
         return _stored(file, members[name], name), members[name].size
 
-    return file, find_model(pickle, file.name), locate
+    return file, state, locate
+
+
+def _described(file: File, data: memoryview) -> ModelState:
+    """The model that a pickle describes.
+
+    A distributed checkpoint has an archive for each tensor, and many are alike: short pickles are remembered.
+    """
+    if len(data) <= _SHORT:
+        with suppress(CheckpointError):  # raised again below, with the name of the file
+            return _remembered(bytes(data))
+    return find_model(_unpickle(file, data), file.name)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(data: bytes) -> ModelState:
+    return find_model(unpickle(memoryview(data)), "")
 
 
 def _is_pickle_member(name: str) -> bool:

@@ -145,10 +145,8 @@ def _read_entry(data: bytes, position: int) -> tuple[str, Member, int]:
     fields = _ENTRY.unpack_from(data, position)
     if fields[0] != b"PK\x01\x02":
         raise ValueError("an entry does not begin as it should")
-    method, packed, size, name_length, extra_length, comment_length = (
-        fields[i] for i in (4, 8, 9, 10, 11, 12)
-    )
-    header = fields[16]
+    method, header = fields[4], fields[16]
+    packed, size, name_length, extra_length, comment_length = fields[8:13]
     name_end = position + _ENTRY.size + name_length
     extra_end = name_end + extra_length
     if extra_end + comment_length > len(data):

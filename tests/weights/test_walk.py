@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from normscope.checkpoints import inflate
 from normscope.checkpoints.base import Checkpoint, Tensor
 from normscope.weights import walk
 from normscope.weights.plan import Chain
+from normscope.weights.scan import scan
 
 
 class Watched(Checkpoint):
@@ -67,3 +69,19 @@ def test_everything_is_read_once_and_let_go_in_time(monkeypatch, lends, grain, c
         assert checkpoint.held == 0
         assert np.isnan(checkpoint.values).all()
         assert checkpoint.most <= max(grain, 4096, (1 << 15) if lends else 0)
+
+
+def test_a_compressed_array_is_unpacked_once(monkeypatch, tmp_path):
+    """However many parts it would be cut into: what comes before a place has to be unpacked to get there."""
+    monkeypatch.setattr(walk, "SPAN", 1 << 16)
+    unpacked = []
+    pull = inflate._Place.pull
+    monkeypatch.setattr(inflate._Place, "pull", lambda *a: unpacked.append(len(found := pull(*a))) or found)
+    random = np.random.default_rng(0)
+    values = {step: random.standard_normal(500_000).astype(np.float32) for step in (1, 2, 3)}
+    for step, value in values.items():
+        np.savez_compressed(tmp_path / f"step_{step}.npz", w=value, small=value[:10])
+    with scan(tmp_path, tmp_path / "run.db") as run:
+        found = dict(run.query("SELECT step, sumsq FROM weight JOIN tensor ON tensor = id WHERE name = 'w'"))
+    assert found == pytest.approx({step: float(v @ v.astype(np.float64)) for step, v in values.items()})
+    assert sum(unpacked) < 3 * (500_000 + 1000) * 4

@@ -134,6 +134,10 @@ class Checkpoint(abc.ABC):
         """Bytes of the tensor that are best read at once, since they are unpacked together; 1 if any are."""
         return 1
 
+    def sequential(self, name: str) -> bool:
+        """Whether the tensor is best read from front to back, by one reader."""
+        return False
+
     def drop(self, name: str, start: int, stop: int) -> None:  # noqa: B027
         """Say that these bytes will not be asked for again; a mapped file lets their pages go."""
 

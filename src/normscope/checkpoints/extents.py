@@ -38,6 +38,11 @@ class Extent(abc.ABC):
         """Bytes that are best read at once, because they are unpacked together; 1 if any are."""
         return 1
 
+    @property
+    def sequential(self) -> bool:
+        """Whether any place is reached only through all that comes before it."""
+        return False
+
 
 class Span(Extent):
     """Bytes that lie in a file just as they are wanted."""
@@ -81,6 +86,11 @@ class Within(Extent):
     def lends(self) -> bool:
         """As the whole does."""
         return self.base.lends
+
+    @property
+    def sequential(self) -> bool:
+        """As the whole is."""
+        return self.base.sequential
 
 
 ROW_BYTES = 1 << 20
@@ -213,6 +223,10 @@ class TableCheckpoint(Checkpoint):
     def grain(self, name: str) -> int:
         """As the tensor's extent has it."""
         return self._extents[name].grain
+
+    def sequential(self, name: str) -> bool:
+        """As the tensor's extent is."""
+        return self._extents[name].sequential
 
     def drop(self, name: str, start: int, stop: int) -> None:
         """To the tensor's extent."""

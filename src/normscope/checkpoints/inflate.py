@@ -28,6 +28,11 @@ class Inflated(Extent):
         self._places: OrderedDict[int, _Place] = OrderedDict()
         self._lock = threading.Lock()
 
+    @property
+    def sequential(self) -> bool:
+        """Always."""
+        return True
+
     def read(self, start: int, stop: int) -> Buffer:
         """Unpack from the nearest place before `start`."""
         with self._lock:
@@ -36,8 +41,10 @@ class Inflated(Extent):
         while place.position < start:
             place.pull(min(_CHUNK, start - place.position))
         result = bytearray()
-        while len(result) < stop - start:
-            result += place.pull(stop - start - len(result))
+        while (
+            len(result) < stop - start
+        ):  # in pieces that the allocator has at hand: large ones cost page faults
+            result += place.pull(min(_CHUNK, stop - start - len(result)))
         with self._lock:
             self._places[stop] = place
             while len(self._places) > _PLACES:

@@ -43,11 +43,16 @@ class Part:
 
 
 def parts(tensor: Tensor, chain: Chain, checkpoints: Sequence[Checkpoint]) -> Iterator[Part]:
-    """The tensor cut into parts that workers can take, by whole grains; an empty tensor is one empty part."""
-    cut = chain.reads if tensor.nbytes > SPAN else ()
-    grain = max((checkpoints[i].grain(tensor.name) for i in cut), default=1)
+    """The tensor cut into parts that workers can take, by whole grains; an empty tensor is one empty part.
+
+    What can only be unpacked from front to back is not cut: a second worker would unpack it all again.
+    """
+    read = [checkpoints[i] for i in chain.reads] if tensor.nbytes > SPAN else []
+    grain = max((checkpoint.grain(tensor.name) for checkpoint in read), default=1)
     whole = math.lcm(grain, WIDTHS[tensor.dtype])
     step = max(1, SPAN // whole) * whole // WIDTHS[tensor.dtype]
+    if any(checkpoint.sequential(tensor.name) for checkpoint in read):
+        step = tensor.numel
     for start in range(0, max(tensor.numel, 1), step):
         yield Part(tensor, chain, start, min(start + step, tensor.numel))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from normscope.weights.samples import squared_distances
 from normscope.weights.trajectory import Path
 
 DIMENSION = 3000
@@ -230,9 +231,7 @@ def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> Path:
     before = np.einsum("ij,ij->i", runs[:-1], delta)
     between = (lambda i, j: float(np.sum((runs[i] - runs[j]) ** 2))) if weights else None
     chosen = np.random.default_rng(len(runs)).permutation(runs.shape[1])[:SAMPLED]
-    sample = runs[:, chosen] - runs[0, chosen]
-    squares, products = np.sum(sample**2, axis=1), sample @ sample.T
-    sampled = np.maximum(squares[:, None] + squares - 2 * products, 0) if weights else None
+    sampled = squared_distances(runs[:, chosen]) if weights else None
     nothing = [np.nan]
     return Path(
         np.asarray(steps, dtype=np.int64),

@@ -205,7 +205,7 @@ def test_run_file_is_kept_and_reused(tmp_path, sound):
     seen = []
     assert audit(folder, run=file).sound
     audit(folder, run=file, progress=lambda done, total, note: seen.append(note))
-    assert not [note for note in seen if "GB" in note]  # no weights were read
+    assert not [note for note in seen if "GB" in note]  # the series is not scanned again
     with Run(file) as run:
         assert len(run.checkpoints()) == 10
 

@@ -15,6 +15,7 @@ from normscope.checkpoints.mapping import HUGE_PAGE, Mapping, map_file
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SAMPLES, SAMPLE_BYTES = 32, 2048
+MOST_MAPPED = 20_000  # with a spacer each, of the 65,530 stretches that Linux gives a process
 
 
 class LocalFile(File):
@@ -186,7 +187,7 @@ class _Mapped:
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.limit = 30_000 if soft == resource.RLIM_INFINITY else max(16, min(30_000, soft // 2))
+        self.limit = MOST_MAPPED if soft == resource.RLIM_INFINITY else max(16, min(MOST_MAPPED, soft // 2))
         self._files: OrderedDict[int, LocalFile] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -41,9 +41,8 @@ class Inflated(Extent):
         while place.position < start:
             place.pull(min(_CHUNK, start - place.position))
         result = bytearray()
-        while (
-            len(result) < stop - start
-        ):  # in pieces that the allocator has at hand: large ones cost page faults
+        while len(result) < stop - start:
+            # In pieces that the allocator has at hand: each large one would cost its page faults.
             result += place.pull(min(_CHUNK, stop - start - len(result)))
         with self._lock:
             self._places[stop] = place

@@ -22,8 +22,15 @@ from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.table import Table, Tabular
 from normscope.weights.breaks import FEWEST, find_breaks
-from normscope.weights.contents import duplicate, find_in_contents, load_contents, same_digest, whole_model
-from normscope.weights.findings import KINDS, Finding
+from normscope.weights.contents import (
+    Whole,
+    duplicate,
+    find_in_contents,
+    load_contents,
+    same_digest,
+    whole_model,
+)
+from normscope.weights.findings import KINDS, Array, Finding
 from normscope.weights.headers import Header, alike, find_in_headers, read_header
 from normscope.weights.samples import sampled_distances
 from normscope.weights.scan import ScanConfig, scan_series
@@ -92,7 +99,7 @@ def audit(
             scan_series(kept, target, ScanConfig(command=f"ns.audit({series.name!r})"), progress)
             with Run(target) as sums:
                 for stage in stages:
-                    findings += stage.from_weights(sums, Path(folder))
+                    findings += stage.from_weights(sums, Path(folder), progress)
     rules = {stage.name: stage.rule for stage in stages}
     return _result(findings, series.name, len(series.entries), rules, tuple(KINDS))
 
@@ -152,14 +159,14 @@ class _Stage:
         found += find_in_headers(self.headers) if self.headers else []
         return [finding.of_stage(self.name) for finding in found]
 
-    def from_weights(self, run: Run, folder: Path) -> list[Finding]:
+    def from_weights(self, run: Run, folder: Path, progress: Progress) -> list[Finding]:
         """Everything that the sums in the run file tell, and further reads where they raise a suspicion."""
         digests: dict[int, str | None] = {
             entry.step: header.digest for entry, header in zip(self.entries, self.headers, strict=True)
         }
         entries = {entry.step: entry for entry in self.comparable}
         chosen = {step: digest for step, digest in digests.items() if step in entries}
-        found = _from_sums(run, self.name, chosen, _Reader(tuple(entries.values()), folder))
+        found = _from_sums(run, self.name, chosen, _Reader(tuple(entries.values()), folder, progress))
         return [finding.of_stage(self.name) for finding in found]
 
 
@@ -192,12 +199,10 @@ def _from_sums(
     found = find_in_contents(contents, digests)
     copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
     whole = whole_model(contents)
-    path = whole.path()
-    if reader is not None and len(path) >= FEWEST:
-        compared = len(path) <= MOST_COMPARED
-        sampled = sampled_distances(reader.entries[: whole.end], whole.names) if compared else None
-        path = whole.path(reader.between(whole.names), sampled)
-    breaks = find_breaks(path)
+    between = sampled = None
+    if reader is not None and whole.end >= FEWEST:
+        between, sampled = reader.between(whole.names), reader.sampled(whole)
+    breaks = find_breaks(whole.path(between, sampled))
     return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
 
 
@@ -207,6 +212,14 @@ class _Reader:
 
     entries: tuple[Entry, ...]
     folder: Path
+    progress: Progress
+
+    def sampled(self, whole: Whole) -> Array | None:
+        """About how far all are from each other; None where they are too many."""
+        entries = self.entries[: whole.end]
+        return (
+            sampled_distances(entries, whole.names, self.progress) if len(entries) <= MOST_COMPARED else None
+        )
 
     def between(self, names: frozenset[str]) -> Between:
         """The squared distance over these tensors, each pair read once."""
@@ -215,7 +228,7 @@ class _Reader:
         def distance(i: int, j: int) -> float:
             first, second = self.entries[i], self.entries[j]
             path = self.folder / f"{i}-{j}-{len(list(self.folder.iterdir()))}.db"
-            scan_series(Series("pair", (first, second)), path, ScanConfig())
+            scan_series(Series("pair", (first, second)), path, ScanConfig(), self._comparing)
             with Run(path) as run:
                 contents = load_contents(run, first.stage, [first.step, second.step])
             if contents is None:
@@ -229,6 +242,9 @@ class _Reader:
             )
 
         return lambda i, j: distance(min(i, j), max(i, j))
+
+    def _comparing(self, done: float, total: float, _: str) -> None:
+        self.progress(done, total, "comparing two checkpoints")
 
 
 def _is_database(source: Source) -> bool:

@@ -9,6 +9,7 @@ exact distance decides (`Path.between`). Both are needed: without them nothing i
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from normscope.weights.findings import Array, Finding, listed
 from normscope.weights.trajectory import Path
@@ -30,7 +31,7 @@ def exchanged(path: Path) -> list[Finding]:
         if {i - 1, i, j, j + 1} & taken:  # beside one that is out of place, everything is
             continue
         before, after = path.between(i - 1, j), path.between(i, j + 1)
-        limit = EXCHANGED if j - i <= CLOSE_BY else EXCHANGED_AFAR
+        limit = _limit(j - i)
         if before < limit * path.moved[i] and after < limit * path.moved[j + 1]:
             taken |= {i, j}
             found.append(_exchange(path, i, j, before**0.5, after**0.5))
@@ -47,11 +48,15 @@ def _exchange_suspects(apart: Array) -> list[tuple[int, int]]:
         before = apart[:-2, 1:-1] / steps[:-1, None]  # [i − 1, j] over [i − 1, i]
         after = apart[1:-1, 2:] / steps[None, 1:]  # [i, j + 1] over [j, j + 1]
         score = np.maximum(before, after)  # NaN where two neighbours are equal, and so no suspect
-    distance = np.arange(inner)[None, :] - np.arange(inner)[:, None]
-    limit = np.where(distance <= CLOSE_BY, EXCHANGED, EXCHANGED_AFAR)
-    suspects = np.argwhere((distance > 0) & (score < MARGIN * limit))
-    best = sorted(suspects.tolist(), key=lambda pair: float(score[*pair] / limit[*pair]))
+    fits = score / _limit(np.arange(inner)[None, :] - np.arange(inner)[:, None])
+    suspects = np.argwhere(np.triu(fits < MARGIN, 1)).tolist()
+    best = sorted(suspects, key=lambda pair: float(fits[*pair]))
     return [(i + 1, j + 1) for i, j in best[:MOST]]
+
+
+def _limit(places: ArrayLike) -> Array:
+    """How near, of the squared distances, exchanged checkpoints so many places apart have to be."""
+    return np.where(np.asarray(places) <= CLOSE_BY, EXCHANGED, EXCHANGED_AFAR)
 
 
 def _exchange(path: Path, i: int, j: int, before: float, after: float) -> Finding:

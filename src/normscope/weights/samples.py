@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from normscope.checkpoints.base import WIDTHS, Checkpoint
+from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series import Entry
+from normscope.progress import Progress, silent
 from normscope.weights.findings import Array
-from normscope.weights.walk import as_float64
+from normscope.weights.walk import load
 
 ELEMENTS = 1 << 18  # of each checkpoint
 IN_MEMORY = 1 << 23  # of all checkpoints together
@@ -33,21 +34,26 @@ class Piece(NamedTuple):
     weight: float
 
 
-def sampled_distances(entries: Sequence[Entry], names: Collection[str]) -> Array:
+def sampled_distances(entries: Sequence[Entry], names: Collection[str], progress: Progress = silent) -> Array:
     """‖θᵢ − θⱼ‖² of all pairs over these tensors, [n, n], estimated; exact where the model is small."""
     pieces: list[Piece] = []
     rows: list[Array] = []
-    for entry in entries:
+    for done, entry in enumerate(entries):
+        progress(done, len(entries), "sampling")
         checkpoint = entry.open()
         try:
             pieces = pieces or plan(checkpoint, names, min(ELEMENTS, IN_MEMORY // len(entries)))
             rows.append(_read(checkpoint, pieces))
         finally:
             checkpoint.close()
-    sample = np.stack(rows)
-    sample -= sample[0]  # the squares of small moves would drown in those of the weights
-    products = sample @ sample.T
-    squares = np.diag(products)
+    return squared_distances(np.stack(rows))
+
+
+def squared_distances(rows: Array) -> Array:
+    """Of every row from every other."""
+    moved = rows - rows[0]  # the squares of small moves would drown in those of the weights
+    products: Array = moved @ moved.T
+    squares: Array = np.diag(products)
     return np.maximum(squares[:, None] + squares - 2 * products, 0.0)
 
 
@@ -77,9 +83,6 @@ def _spread(sizes: Mapping[str, int], elements: int) -> Iterator[Piece]:
 def _read(checkpoint: Checkpoint, pieces: Sequence[Piece]) -> Array:
     parts = []
     for name, start, stop, weight in pieces:
-        dtype = checkpoint.tensors[name].dtype
-        width = WIDTHS[dtype]
-        raw = checkpoint.read(name, start * width, stop * width)
-        values = np.frombuffer(as_float64(raw, dtype), dtype=np.float64)
+        values = np.frombuffer(load(checkpoint, name, (start, stop), "float64"), dtype=np.float64)
         parts.append(values * math.sqrt(weight))
     return np.concatenate(parts) if parts else np.zeros(1)

@@ -82,9 +82,7 @@ class _Link:
         self.dtype = checkpoint.tensors[name].dtype
 
     def load(self, start: int, stop: int, wanted: str) -> Buffer:
-        width = WIDTHS[self.dtype]
-        raw = self.checkpoint.read(self.name, start * width, stop * width)
-        return raw if self.dtype == wanted else as_float64(raw, self.dtype)
+        return load(self.checkpoint, self.name, (start, stop), wanted)
 
     def drop(self, start: int, stop: int) -> None:
         width = WIDTHS[self.dtype]
@@ -127,8 +125,15 @@ def _add(
         link.drop(*cut)
 
 
-def as_float64(raw: Buffer, dtype: str) -> Buffer:
-    """A block in float64: for a tensor whose dtype changes along the series."""
+def load(checkpoint: Checkpoint, name: str, cut: tuple[int, int], wanted: str) -> Buffer:
+    """These elements of a tensor in the dtype wanted: its own, or float64."""
+    dtype = checkpoint.tensors[name].dtype
+    width = WIDTHS[dtype]
+    raw = checkpoint.read(name, cut[0] * width, cut[1] * width)
+    return raw if dtype == wanted else _as_float64(raw, dtype)
+
+
+def _as_float64(raw: Buffer, dtype: str) -> Buffer:
     import torch
 
     values = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)) if len(raw) else torch.empty(0)

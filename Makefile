@@ -38,7 +38,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # torch first and alone: its pin must be settled before anything else asks for a range of it.
-$(VENV)/.core: pyproject.toml setup.py constraints.txt src/normscope/weights/_kernel.c src/normscope/weights/_lanes.h | $(BIN)/python
+$(VENV)/.core: pyproject.toml setup.py constraints.txt src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h | $(BIN)/python
 	$(PIP) torch==2.13.0
 	$(PIP) -e .
 	@touch $@
@@ -48,4 +48,4 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/normscope/weights/*.so
+	rm -rf $(VENV) build src/*.egg-info src/normscope/weights/sums/*.so

@@ -9,9 +9,9 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "normscope.weights._kernel",
-            sources=["src/normscope/weights/_kernel.c"],
-            depends=["src/normscope/weights/_lanes.h"],
+            "normscope.weights.sums._kernel",
+            sources=["src/normscope/weights/sums/_kernel.c"],
+            depends=["src/normscope/weights/sums/_lanes.h"],
             extra_compile_args=["-O3", "-g0", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=fast"],
             py_limited_api=True,
             optional=True,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from normscope.theory.dynamics import drive, equilibrium, expected_drive
-from normscope.theory.forecast import Plan, forecast_series
-from normscope.theory.learning_rates import Rates
-from normscope.theory.series import Series, reference
+from normscope.theory.dynamics.dynamics import drive, equilibrium, expected_drive
+from normscope.theory.dynamics.forecast import Plan, forecast_series
+from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.measures.time_series import Series, reference
 
 EVERY = 20
 
@@ -50,7 +50,7 @@ CUTS = (0.25, 0.5, 0.75)
 
 def recorder():
     """A callback that keeps ρ², ⟨θ′,Δ⟩ and ‖Δ‖² of the body's matrices every few steps."""
-    from normscope.lab.train import Callback
+    from normscope.lab.training.train import Callback
 
     class Recorder(Callback):
         def __init__(self):
@@ -81,7 +81,7 @@ def recorder():
 
 def train(setting, steps, folder):
     from normscope.lab.config import TrainConfig, override
-    from normscope.lab.train import train as run
+    from normscope.lab.training.train import train as run
     from normscope.schedule import Every
 
     shape = {"batch": 8, "length": 32, "d_model": 48, "n_layers": 2, "n_heads": 4, "d_ff": 192}

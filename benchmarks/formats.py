@@ -29,8 +29,8 @@ from tests.checkpoints.bundle_writer import write_bundle
 PARTS = 16
 SCAN = """
 import sys, time
-from normscope.weights.scan import scan
-import normscope.checkpoints.series, normscope.weights.statistics
+from normscope.weights.scan.scan import scan
+import normscope.checkpoints.series.series, normscope.weights.sums.statistics
 
 def peak():  # not ru_maxrss, which a child takes over from its parent
     with open("/proc/self/status") as status:

@@ -14,13 +14,13 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.clock import race
-from normscope.lab.cells import grid, make_cells, values_of
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.model import SIZES
-from normscope.lab.outcome import Job, run_cell
-from normscope.lab.pool import LocalExecutor
-from normscope.lab.sweep import SweepConfig, sweep
-from normscope.lab.trainer import Paths, Trainer
+from normscope.lab.sweep.cells import grid, make_cells, values_of
+from normscope.lab.sweep.outcome import Job, run_cell
+from normscope.lab.sweep.pool import LocalExecutor
+from normscope.lab.sweep.sweep import SweepConfig, sweep
+from normscope.lab.training.trainer import Paths, Trainer
 
 # -- the same model, as plainly as nanoGPT writes it -------------------------------
 
@@ -154,7 +154,7 @@ def ray_share():
     except ImportError:
         print("Ray is not installed: pip install 'normscope[ray]'")
         return
-    from normscope.lab.engine import RayExecutor
+    from normscope.lab.sweep.engine import RayExecutor
 
     config = small_cells()
     ray.init(num_cpus=2, log_to_driver=False, logging_level="error", include_dashboard=False)

@@ -16,11 +16,11 @@ from itertools import product
 
 import numpy as np
 
-from normscope.theory.fitting import Metric, fit_law
-from normscope.theory.intervals import shape_interval
-from normscope.theory.laws import LAWS
-from normscope.theory.verdict import judge as judge_series
-from normscope.theory.verdict import plain_fits
+from normscope.theory.laws.fitting import Metric, fit_law
+from normscope.theory.laws.intervals import shape_interval
+from normscope.theory.laws.law_choice import judge as judge_series
+from normscope.theory.laws.law_choice import plain_fits
+from normscope.theory.laws.laws import LAWS
 
 SPAN = 1e5
 NOISE = (0.001, 0.01, 0.03)  # of the growth

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from normscope.schedule import at_steps, every
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
 
 ROUNDS = 2
 

@@ -19,8 +19,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from benchmarks.clock import race
-from normscope.weights import statistics
-from normscope.weights.scan import scan
+from normscope.weights.scan.scan import scan
+from normscope.weights.sums import statistics
 
 GB = 1 << 30
 READ_BLOCK = 1 << 20
@@ -131,8 +131,8 @@ def tiny(folder, checkpoints=1000, tensors=100):
 PEAK = """
 import sys
 from pathlib import Path
-import normscope.checkpoints.series
-from normscope.weights.scan import scan
+import normscope.checkpoints.series.series
+from normscope.weights.scan.scan import scan
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

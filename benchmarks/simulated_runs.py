@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.weights.samples import squared_distances
-from normscope.weights.trajectory import Path
+from normscope.weights.audit.path import Path
+from normscope.weights.audit.samples import squared_distances
 
 DIMENSION = 3000
 SAMPLED = 1000  # of them: far fewer than an audit samples, so noisier

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
-from normscope.theory.growth import fit_series
-from normscope.theory.series import Series
+from normscope.theory.laws.growth import fit_series
+from normscope.theory.measures.time_series import Series
 
 LIMITS = {"1,000 points": 0.5, "300 groups of 1,000 points": 20.0, "1,000,000 points": 3.0}
 
@@ -30,7 +30,7 @@ def timed(work):
 
 def start_up():
     """Seconds until the laws can be used, and whether torch was loaded for it."""
-    code = "import sys, normscope.theory.growth; print('torch' in sys.modules)"
+    code = "import sys, normscope.theory.laws.growth; print('torch' in sys.modules)"
     begin = time.perf_counter()
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     return time.perf_counter() - begin, loaded.strip() == "True"

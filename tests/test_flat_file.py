@@ -5,9 +5,9 @@ import csv
 import pytest
 
 from normscope.errors import UsageError
-from normscope.flat_file import COLUMNS, export, weight_table
+from normscope.export_file import COLUMNS, export, weight_table
 from normscope.run import Run, TensorRow, WeightRow
-from normscope.weights.scan import scan
+from normscope.weights.scan.scan import scan
 
 
 @pytest.fixture

@@ -36,26 +36,26 @@ def test_frames(library):
     assert frame.shape == (2, 3)
 
 
-class Said(Tabular):
+class Messages(Tabular):
     """A result that names what a checkpoint called so."""
 
     table = TABLE
-    said = ("<script>alert(1)</script> grows",)
+    messages = ("<script>alert(1)</script> grows",)
 
 
 def test_sentences_are_escaped_in_notebooks():
-    shown = Said()._repr_html_()
+    shown = Messages()._repr_html_()
     assert shown.startswith("<p>&lt;script&gt;")
     assert "<script>" not in shown
     assert shown.endswith(TABLE._repr_html_())
-    assert list(Said().to_pandas().columns) == list(TABLE.columns)
+    assert list(Messages().to_pandas().columns) == list(TABLE.columns)
 
 
 RESULTS = (
-    "network.saturation.Saturation", "network.homogeneity.Homogeneity", "network.heads.Heads",
-    "weights.audit.Audit", "theory.growth.GrowthFit", "theory.groups.GroupFits", "theory.compare.Comparison",
-    "theory.forecast.Forecast", "theory.budget.NormBudget", "lab.trainer.TrainResult",
-    "lab.sweep.SweepResult",
+    "network.limit.saturation.Saturation", "network.limit.homogeneity.Homogeneity",
+    "network.attention.heads.Heads", "weights.audit.audit.Audit", "theory.laws.growth.GrowthFit",
+    "theory.laws.groups.GroupFits", "theory.laws.compare.Comparison", "theory.dynamics.forecast.Forecast",
+    "theory.dynamics.budget.NormBudget", "lab.training.trainer.TrainResult", "lab.sweep.sweep.SweepResult",
 )  # fmt: skip
 
 

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import TypeVar
+
+from normscope.errors import UsageError
 
 ROLES = (
     *("embedding", "q", "k", "v", "qkv", "attention output", "mlp in", "mlp out"),
     *("gate", "norm", "bias", "head", "other"),
 )
 OUTSIDE_BODY = frozenset({"embedding", "head"})
+SCOPES = ("body", "all")
+
+T = TypeVar("T")
 
 WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.|_forward_module\.)+")
 INNER_WRAPPERS = re.compile(r"\.(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.)")
@@ -73,6 +79,17 @@ def unwrapped(name: str) -> str:
 def in_body(role: str, shape: Sequence[int]) -> bool:
     """Whether the paper's scope counts it: non-scalar, and neither embedding nor output head."""
     return role not in OUTSIDE_BODY and len(shape) > 0
+
+
+def in_scope(items: Sequence[T], scope: str, place: Callable[[T], tuple[str, Sequence[int]]]) -> list[T]:
+    """The items that a scope counts; `place` gives an item's role and shape.
+
+    `body` is the paper's scope. A model in which nothing belongs to the body keeps everything.
+    """
+    if scope not in SCOPES:
+        raise UsageError(f"unknown scope {scope!r}: expected {' or '.join(SCOPES)}")
+    body = [item for item in items if in_body(*place(item))] if scope == "body" else []
+    return body or list(items)
 
 
 # Buffers that state dicts carry beside parameters. Names alone: a rule that a reader can check.

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from normscope.atomic_write import whole_file
 from normscope.errors import NotARunFile, RunFileError, RunVersionError
 from normscope.rows import (
     NO_PREVIOUS,
@@ -32,7 +33,6 @@ from normscope.rows import (
     WeightRow,
 )
 from normscope.table import Table, Value
-from normscope.whole import whole_file
 
 __all__ = [
     "NO_PREVIOUS",

@@ -76,7 +76,7 @@ class Tabular(abc.ABC):
         """The result in rows."""
 
     @property
-    def said(self) -> Sequence[str]:
+    def messages(self) -> Sequence[str]:
         """Sentences that a notebook shows above the table."""
         return ()
 
@@ -89,7 +89,7 @@ class Tabular(abc.ABC):
         return self.table.to_polars()
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{html.escape(line)}</p>" for line in self.said) + self.table._repr_html_()
+        return "".join(f"<p>{html.escape(line)}</p>" for line in self.messages) + self.table._repr_html_()
 
 
 def _json_value(value: Any) -> Value:

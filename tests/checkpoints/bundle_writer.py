@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from normscope.checkpoints.sorted_table import MAGIC, _masked_crc
+from normscope.checkpoints.formats.tensorflow.leveldb import MAGIC, _masked_crc
 
 
 def varint(value):

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.blocks import Block, tile
-from normscope.checkpoints.extents import Extent, Span
-from normscope.checkpoints.files import LocalFile
+from normscope.checkpoints.formats.extents import Extent, Span
+from normscope.checkpoints.formats.tiles import Block, tile
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.checkpoints import extents
-from normscope.checkpoints.extents import Extent, StridedSpan
+from normscope.checkpoints.formats import extents
+from normscope.checkpoints.formats.extents import Extent, StridedSpan
 
 
 class Bytes(Extent):
@@ -61,4 +61,4 @@ def test_a_strided_view_reads_like_a_copy(made, data, row, reach):
 def test_an_empty_view(shape):
     span = StridedSpan(Bytes(np.zeros(1)), shape, (1,) * len(shape), 4)
     assert bytes(span.read(0, 0)) == b""
-    assert span.grain >= 1
+    assert span.read_granularity >= 1

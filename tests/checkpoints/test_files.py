@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from normscope.checkpoints import files
-from normscope.checkpoints.files import LocalFile
-from normscope.checkpoints.folders import LocalFolder
+from normscope.checkpoints.storage import local as files
+from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 

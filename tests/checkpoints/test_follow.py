@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.follow import Follower, follow
+from normscope.checkpoints.series.follow import Follower, follow
 from normscope.errors import UnsafeCheckpoint
 
 DATA = save({"w": torch.arange(1000.0), "tied": torch.ones(3)})

@@ -8,9 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from normscope.checkpoints import fsspec_folders, open_series, remote
-from normscope.checkpoints.remote import CHUNK, RangeFile
-from normscope.checkpoints.retry import Retry, Transient
+from normscope.checkpoints import open_series
+from normscope.checkpoints.storage import fsspec as fsspec_folders
+from normscope.checkpoints.storage import remote
+from normscope.checkpoints.storage.remote import CHUNK, RangeFile
+from normscope.checkpoints.storage.retry import Retry, Transient
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 fsspec = pytest.importorskip("fsspec")

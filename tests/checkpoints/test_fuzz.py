@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from normscope.checkpoints.discovery import find_units
-from normscope.checkpoints.folders import LocalFolder
-from normscope.checkpoints.sorted_table import _masked_crc
+from normscope.checkpoints.formats.tensorflow.leveldb import _masked_crc
+from normscope.checkpoints.series.discovery import find_units
+from normscope.checkpoints.storage.folders import LocalFolder
 from normscope.errors import NormscopeError
 
 from .memory_files import MemoryFolder
@@ -353,7 +353,7 @@ HEAVY = {
 OPENER = """
 import sys
 from normscope.checkpoints import open_file
-from normscope.checkpoints.files import LocalFile
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import NormscopeError
 def peak():  # not ru_maxrss, which a child takes over from its parent
     with open("/proc/self/status") as status:

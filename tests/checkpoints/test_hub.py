@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from normscope.checkpoints import hub as hub_module
 from normscope.checkpoints import open_series
-from normscope.checkpoints.hub import parse_address
-from normscope.checkpoints.retry import Retry
+from normscope.checkpoints.storage import hub as hub_module
+from normscope.checkpoints.storage.hub import parse_address
+from normscope.checkpoints.storage.retry import Retry
 from normscope.errors import CheckpointError, UsageError
 
 from .hub_server import Hub
@@ -178,7 +178,7 @@ def test_pickles_and_shards(hub, tmp_path):
 
 def test_a_scan_of_the_hub_equals_a_local_scan(hub, tmp_path):
     """Row for row, whatever goes wrong on the way, and each byte fetched once."""
-    from normscope.weights.scan import ScanConfig, scan
+    from normscope.weights.scan.scan import ScanConfig, scan
 
     for revision, files in hub.repositories["owner/name"].items():
         (tmp_path / "local" / revision).mkdir(parents=True)

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from normscope.checkpoints.mapping import HUGE_PAGE, map_file
+from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, map_file
 
 PLACES = """
 import os, sys
 import numpy as np
-from normscope.checkpoints.mapping import HUGE_PAGE, map_file
+from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, map_file
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 found = [map_file(descriptor) for _ in range(12)]
 print(*(np.frombuffer(mapping.view, np.uint8, 1).ctypes.data // HUGE_PAGE for mapping in found))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.checkpoints.names import Label, natural_key, parse_label, strip_suffix
+from normscope.checkpoints.series.names import Label, parse_label, strip_suffix
+from normscope.words import natural_key
 
 
 @pytest.mark.parametrize(

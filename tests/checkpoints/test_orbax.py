@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from normscope.checkpoints import open_series, zarr_arrays
-from normscope.checkpoints.zarr_arrays import parse_metadata
+from normscope.checkpoints import open_series
+from normscope.checkpoints.formats.orbax import zarr_arrays
+from normscope.checkpoints.formats.orbax.zarr_arrays import parse_metadata
 from normscope.errors import CheckpointError
 
 tensorstore = pytest.importorskip("tensorstore")
@@ -138,8 +139,8 @@ def test_the_server_knows_nothing_else(in_memory):
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    from normscope.checkpoints.fsspec_folders import open_url
-    from normscope.checkpoints.served import ServedFolder
+    from normscope.checkpoints.formats.orbax.served import ServedFolder
+    from normscope.checkpoints.storage.fsspec import open_url
 
     served = ServedFolder(open_url("memory://orbax/ocdbt/100"))
     whole = (HERE / "ocdbt" / "100" / "manifest.ocdbt").read_bytes()
@@ -167,8 +168,8 @@ def test_the_server_knows_nothing_else(in_memory):
 @pytest.mark.parametrize("rows", [3, 64, 200])
 def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
     """However many checkpoints there are, and however little is kept."""
-    from normscope.weights import walk
-    from normscope.weights.scan import scan
+    from normscope.weights.scan import walk
+    from normscope.weights.scan.scan import scan
 
     random = np.random.default_rng(0)
     arrays = [random.standard_normal((300, 128), np.float32) for _ in range(6)]

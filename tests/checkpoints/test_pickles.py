@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from normscope.checkpoints import open_file
-from normscope.checkpoints.files import LocalFile
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 
 DTYPES = [
@@ -288,7 +288,7 @@ def test_pickles_made_to_hurt(tmp_path, content):
 
 def test_what_torch_writes_today(tmp_path):
     """The magic number and layout of legacy files have not changed under us."""
-    from normscope.checkpoints.pickles import MAGIC
+    from normscope.checkpoints.formats.torch.pickles import MAGIC
 
     buffer = io.BytesIO()
     torch.save({}, buffer, _use_new_zipfile_serialization=False)

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from normscope.checkpoints import open_file
-from normscope.checkpoints.files import LocalFile
-from normscope.checkpoints.folders import LocalFolder
-from normscope.checkpoints.safetensors import open_safetensors, open_sharded
+from normscope.checkpoints.formats.safetensors import open_safetensors, open_sharded
+from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CorruptCheckpoint
 
 DTYPES = [

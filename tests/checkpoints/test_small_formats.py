@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from normscope.checkpoints import open_file, open_series
-from normscope.checkpoints.files import LocalFile
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat
 
 

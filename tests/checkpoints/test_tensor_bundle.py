@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.files import LocalFile
-from normscope.checkpoints.folders import LocalFolder
-from normscope.checkpoints.snappy import decompress
-from normscope.checkpoints.sorted_table import read_sorted_table
-from normscope.checkpoints.tensor_bundle import open_bundle
+from normscope.checkpoints.formats.tensorflow.leveldb import read_sorted_table
+from normscope.checkpoints.formats.tensorflow.snappy import decompress
+from normscope.checkpoints.formats.tensorflow.tensor_bundle import open_bundle
+from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from tests.checkpoints.bundle_writer import write_bundle, write_table
 

@@ -292,7 +292,7 @@ def test_homogeneity(model, text, tmp_path):
 def test_a_folder_of_the_lab(tmp_path):
     """A model that transformers does not know, with sentences of different lengths and no mask to give."""
     from normscope.lab.config import TrainConfig, override
-    from normscope.lab.train import train
+    from normscope.lab.training.train import train
 
     changes = {"steps": 3, "batch": 2, "length": 32, "d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 32}
     result = train(override(TrainConfig(), changes), tmp_path / "lab")

@@ -81,7 +81,7 @@ def test_totals_reach_the_history_and_tensorboard(tmp_path: Path) -> None:
 def test_accelerate_alone(tmp_path: Path) -> None:
     from accelerate import Accelerator
 
-    from normscope.weights.monitor import Monitor
+    from normscope.weights.monitor.monitor import Monitor
 
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

@@ -12,8 +12,8 @@ import torch
 from normscope.errors import UsageError
 from normscope.integrations import loggers
 from normscope.schedule import every
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
 from tests.weights.test_monitor import batches, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
@@ -97,7 +97,7 @@ def test_no_active_run_is_an_error_before_training() -> None:
 
 def test_no_tracker_is_imported_unless_used() -> None:
     code = (
-        "import sys, normscope.weights.monitor, normscope.integrations.loggers\n"
+        "import sys, normscope.weights.monitor.monitor, normscope.integrations.loggers\n"
         "heavy = 'tensorboard', 'wandb', 'mlflow', 'trackio', 'lightning', 'transformers'\n"
         "print([name for name in heavy if name in sys.modules])"
     )

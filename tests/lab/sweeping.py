@@ -1,8 +1,8 @@
 """A sweep small enough to run on every engine, and what must be equal between engines."""
 
-from normscope.lab.cells import grid
 from normscope.lab.config import TrainConfig, override
-from normscope.lab.sweep import SweepConfig
+from normscope.lab.sweep.cells import grid
+from normscope.lab.sweep.sweep import SweepConfig
 from normscope.run import Run, ScalarRow
 
 BASE = {

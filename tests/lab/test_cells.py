@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from normscope.errors import UsageError
-from normscope.lab.cells import grid, make_cells, values_of
 from normscope.lab.config import TrainConfig
+from normscope.lab.sweep.cells import grid, make_cells, values_of
 
 
 def test_a_range_is_even_in_the_logarithm():

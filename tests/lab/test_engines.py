@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import TrainingError, UsageError
-from normscope.lab.engine import RayExecutor, open_engine
-from normscope.lab.pool import LocalExecutor
-from normscope.lab.sweep import sweep
+from normscope.lab.sweep.engine import RayExecutor, open_engine
+from normscope.lab.sweep.pool import LocalExecutor
+from normscope.lab.sweep.sweep import sweep
 from tests.lab.sweeping import essence, recorded, small_sweep
 
 STEPS = 400

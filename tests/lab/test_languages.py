@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import UsageError
-from normscope.lab.languages import END, LANGUAGES, language
+from normscope.lab.data.languages import END, LANGUAGES, language
 
 
 def balanced(word, pairs="()[]"):

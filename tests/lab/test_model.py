@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from normscope.errors import ModelError, UsageError
-from normscope.lab.checkpointing import is_lab_model, load_model, save_model
 from normscope.lab.model import SIZES, ModelConfig, Transformer, angles, multiplicative_attention, rotate
+from normscope.lab.training.checkpointing import is_lab_model, load_model, save_model
 
 SMALL = {
     "vocab_size": 11,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.lab.config import OptimizerConfig
-from normscope.lab.optimizers import build, parameter_norm, set_learning_rate
-from normscope.lab.schedules import factor
+from normscope.lab.training.lr_schedules import factor
+from normscope.lab.training.optimizers import build, parameter_norm, set_learning_rate
 
 GRADIENTS = [0.5, -2.0, 0.25]
 

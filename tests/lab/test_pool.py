@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from normscope.lab.pool import LocalExecutor, WorkerLost
+from normscope.lab.sweep.pool import LocalExecutor, WorkerLost
 
 
 def kill_self(until: str | None = None) -> str:

@@ -13,10 +13,10 @@ from multiprocessing import get_context
 import pytest
 
 from normscope.errors import TrainingError, UsageError
-from normscope.lab.checkpointing import load_model
-from normscope.lab.outcome import thinned
-from normscope.lab.pool import LocalExecutor
-from normscope.lab.sweep import SweepConfig, read_sweep, sweep
+from normscope.lab.sweep.outcome import thinned
+from normscope.lab.sweep.pool import LocalExecutor
+from normscope.lab.sweep.sweep import SweepConfig, read_sweep, sweep
+from normscope.lab.training.checkpointing import load_model
 from tests.lab.sweeping import essence, recorded, small_sweep
 
 
@@ -140,7 +140,7 @@ def test_checkpoints_are_kept_on_request(tmp_path, pool):
 
 SCRIPT = """
 import sys
-from normscope.lab.sweep import sweep
+from normscope.lab.sweep.sweep import sweep
 from tests.lab.sweeping import small_sweep
 sweep(small_sweep(steps=100), sys.argv[1], "local:1")
 """

@@ -7,9 +7,9 @@ from torch.nn import functional
 
 from normscope.errors import UsageError
 from normscope.lab.config import DataConfig, TrainConfig, override
-from normscope.lab.languages import END, LANGUAGES, language
-from normscope.lab.tasks import PADDING, encode, prepare
-from normscope.lab.train import train
+from normscope.lab.data.languages import END, LANGUAGES, language
+from normscope.lab.data.tasks import PADDING, encode, prepare
+from normscope.lab.training.train import train
 
 WORDS = ["()", "(())", "()(())"]
 

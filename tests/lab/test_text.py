@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import DataConfig
-from normscope.lab.text import TextData, built_in_text, prepare
-from normscope.lab.tokenizers import KINDS, BPETokenizer, ByteTokenizer, WordTokenizer, load
+from normscope.lab.data.text import TextData, built_in_text, prepare
+from normscope.lab.data.tokenizers import KINDS, BPETokenizer, ByteTokenizer, WordTokenizer, load
 
 TEXT = "the cat sat\non the mat .\n\n the dog – naïve – sat too\n" * 3
 

@@ -12,11 +12,11 @@ import torch
 from transformers import AutoTokenizer
 
 from normscope.errors import TrainingError, UsageError
-from normscope.lab import checkpointing
-from normscope.lab.checkpointing import load_model
 from normscope.lab.config import TrainConfig, override
-from normscope.lab.train import train
-from normscope.lab.trainer import Callback
+from normscope.lab.training import checkpointing
+from normscope.lab.training.checkpointing import load_model
+from normscope.lab.training.train import train
+from normscope.lab.training.trainer import Callback
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow, WeightRow
 from normscope.schedule import Every, Logarithmic
 
@@ -173,8 +173,8 @@ KILLED = """
 import os, signal, sys, torch
 torch.set_num_threads(1)
 from normscope.lab.config import override, TrainConfig
-from normscope.lab.train import train
-from normscope.lab.trainer import Callback
+from normscope.lab.training.train import train
+from normscope.lab.training.trainer import Callback
 class Kill(Callback):
     def on_step(self, trainer):
         if trainer.step == 19: os.kill(os.getpid(), signal.SIGKILL)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.network.heads import HeadTypes, heads
-from normscope.network.scaling import scaled
-from normscope.network.tap import tap
+from normscope.network.attention.heads import HeadTypes, heads
+from normscope.network.attention.tap import tap
+from normscope.network.limit.scaling import scaled
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.homogeneity import Curve, homogeneity, log_norm, slope_interval
-from normscope.network.scaling import scaled
+from normscope.network.limit.homogeneity import Curve, homogeneity, log_norm, slope_interval
+from normscope.network.limit.scaling import scaled
 from tests.network.models import HandWritten, hugging_face, token_batch
 
 

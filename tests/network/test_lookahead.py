@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.errors import UsageError
-from normscope.network.lookahead import looks_ahead, meant_causal
+from normscope.network.attention.lookahead import looks_ahead, meant_causal
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")

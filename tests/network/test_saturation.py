@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from normscope.errors import ModelError, ScaleOverflow, UsageError
-from normscope.network.baseline import random_like
-from normscope.network.batches import Batch, as_batch, grouped
-from normscope.network.blocks import find_blocks
-from normscope.network.heads import heads
-from normscope.network.joint import saturation_and_heads
-from normscope.network.saturation import Limit, saturation
-from normscope.network.scaling import scaled
-from normscope.network.states import unit_rows
+from normscope.network.attention.heads import heads
+from normscope.network.limit.joint import saturation_and_heads
+from normscope.network.limit.saturation import Limit, saturation
+from normscope.network.limit.scaling import scaled
+from normscope.network.running.baseline import random_like
+from normscope.network.running.batches import Batch, as_batch, grouped
+from normscope.network.running.block_lists import find_blocks
+from normscope.network.running.hidden_states import unit_rows
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")

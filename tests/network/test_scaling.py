@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from normscope.errors import ModelError, ScaleOverflow, UsageError
-from normscope.network.scaling import check_scale, scaled
+from normscope.network.limit.scaling import check_scale, scaled
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}

@@ -3,10 +3,10 @@ import pytest
 
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run, ScalarRow
-from normscope.theory.budget import Sums, budget, norm_budget, sums_from_cosine
-from normscope.theory.learning_rates import Rates
-from normscope.theory.series import Series
-from normscope.theory.sources import Selection
+from normscope.theory.dynamics.budget import Sums, budget, norm_budget, sums_from_cosine
+from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.measures.series_sources import Selection
+from normscope.theory.measures.time_series import Series
 
 from .make_run import make_run
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from normscope.theory.evidence import spacing_weights, weigh
-from normscope.theory.fitting import Metric, fit_law
-from normscope.theory.growth import fit_growth
-from normscope.theory.laws import LAWS
-from normscope.theory.verdict import judge, plain_fits
+from normscope.theory.laws.evidence import spacing_weights, weigh
+from normscope.theory.laws.fitting import Metric, fit_law
+from normscope.theory.laws.growth import fit_growth
+from normscope.theory.laws.law_choice import judge, plain_fits
+from normscope.theory.laws.laws import LAWS
 
 from .test_fitting import TRUTH
 

@@ -5,9 +5,9 @@ import pytest
 
 from normscope.cli.output import plain
 from normscope.errors import SeriesError
-from normscope.theory.compare import compare
-from normscope.theory.series import Series
-from normscope.theory.sources import Selection
+from normscope.theory.laws.compare import compare
+from normscope.theory.measures.series_sources import Selection
+from normscope.theory.measures.time_series import Series
 
 from .make_run import make_run
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from normscope.errors import SeriesError, UsageError
-from normscope.theory.dynamics import (
+from normscope.theory.dynamics.dynamics import (
     DriveEstimate,
     drive,
     equilibrium,
@@ -13,7 +13,7 @@ from normscope.theory.dynamics import (
     recurse,
     transition,
 )
-from normscope.theory.learning_rates import SCHEDULES, Rates, scheduled
+from normscope.theory.dynamics.learning_rates import SCHEDULES, Rates, scheduled
 
 
 def slowly(sumsq, lrs, decays, force):

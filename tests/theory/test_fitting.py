@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from normscope.theory.fitting import Metric, fit_law
-from normscope.theory.laws import BASIC_LAWS, LAWS
-from normscope.theory.series import reference
+from normscope.theory.laws.fitting import Metric, fit_law
+from normscope.theory.laws.laws import BASIC_LAWS, LAWS
+from normscope.theory.measures.time_series import reference
 
 STEPS = np.unique(np.geomspace(1, 50000, 60).round())
 TRUTH = {

@@ -7,8 +7,8 @@ import pytest
 
 from normscope.cli.output import plain
 from normscope.errors import SeriesError, UsageError
-from normscope.theory.growth import fit_growth, fit_series
-from normscope.theory.series import Series, reference
+from normscope.theory.laws.growth import fit_growth, fit_series
+from normscope.theory.measures.time_series import Series, reference
 
 STEPS = np.arange(0, 60000, 600)
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from normscope.theory.fitting import Metric, fit_law
-from normscope.theory.intervals import autocorrelation, profile_shapes, residual_draws, shape_interval
-from normscope.theory.laws import LAWS
+from normscope.theory.laws.fitting import Metric, fit_law
+from normscope.theory.laws.intervals import autocorrelation, profile_shapes, residual_draws, shape_interval
+from normscope.theory.laws.laws import LAWS
 
 STEPS = np.linspace(0, 1e5, 80)
 

@@ -13,8 +13,8 @@ import torch
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run
 from normscope.schedule import every
-from normscope.theory.live import live_state
-from normscope.weights.monitor import Monitor
+from normscope.theory.measures.live_status import live_state
+from normscope.weights.monitor.monitor import Monitor
 from tests.weights.test_alarms import model, train
 
 

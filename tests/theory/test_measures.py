@@ -7,10 +7,10 @@ import torch
 from normscope.anatomy import in_body, locate
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
-from normscope.theory.measures import group, series
-from normscope.theory.summary import constant, summarise
-from normscope.theory.tables import long_table
-from normscope.weights.scan import scan
+from normscope.theory.measures.long_table import long_table
+from normscope.theory.measures.measures import group, series
+from normscope.theory.measures.run_summary import constant, summarise
+from normscope.weights.scan.scan import scan
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_live_run_has_one_step_updates(tmp_path):
 
 def test_words_that_mean_nothing(run):
     for words in ({"measure": "weight"}, {"by": "colour"}, {"scope": "soul"}, {"stage": "2"}):
-        with pytest.raises(UsageError, match="known are|no stage"):
+        with pytest.raises(UsageError, match="known are|no stage|unknown scope"):
             series(run, **words)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from normscope.errors import SeriesError, UsageError
-from normscope.theory.series import Series, clean, read_csv, reference
+from normscope.theory.measures.time_series import Series, clean, read_csv, reference
 
 
 def test_reference_series_are_the_published_points():

@@ -3,12 +3,12 @@ import pytest
 
 from normscope.errors import NormscopeError, UsageError
 from normscope.run import Run
-from normscope.theory.fitting import Metric, fit_law
-from normscope.theory.groups import exponent_p_values, fit_groups, holm
-from normscope.theory.growth import fit_growth
-from normscope.theory.intervals import shape_interval
-from normscope.theory.laws import LAWS
-from normscope.theory.sources import Selection, load
+from normscope.theory.laws.fitting import Metric, fit_law
+from normscope.theory.laws.groups import exponent_p_values, fit_groups, holm
+from normscope.theory.laws.growth import fit_growth
+from normscope.theory.laws.intervals import shape_interval
+from normscope.theory.laws.laws import LAWS
+from normscope.theory.measures.series_sources import Selection, load
 
 from .make_run import make_run
 

@@ -108,6 +108,6 @@ def run_path(tmp_path_factory):
 @pytest.fixture(scope="session")
 def written(run_path, tmp_path_factory):
     """The report of `run_path`."""
-    from normscope.views.report import report
+    from normscope.views.page.report import report
 
     return report(run_path, tmp_path_factory.mktemp("report") / "report.html")

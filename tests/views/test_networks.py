@@ -9,7 +9,7 @@ import pytest
 
 from normscope.errors import RunFileError
 from normscope.run import Run, ScalarRow
-from normscope.views.report import report, run_page
+from normscope.views.page.report import report, run_page
 
 from .conftest import write_walk
 from .networks import TOKENS, write_network, write_sweep

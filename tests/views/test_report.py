@@ -13,9 +13,9 @@ import pytest
 
 from normscope.errors import NormscopeError, NotARunFile, RunFileError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
-from normscope.theory.growth import fit_growth
-from normscope.theory.measures import group
-from normscope.views.report import report, run_page
+from normscope.theory.laws.growth import fit_growth
+from normscope.theory.measures.measures import group
+from normscope.views.page.report import report, run_page
 
 from .conftest import write_walk
 
@@ -194,7 +194,7 @@ def test_a_full_disk_leaves_no_file_and_keeps_the_old_one(run_path, tmp_path):
     target = tmp_path / "report.html"
     target.write_text("the old report")
     code = (
-        "import resource, signal, sys; from normscope.views.report import report\n"
+        "import resource, signal, sys; from normscope.views.page.report import report\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))\n"
         "try:\n    report(sys.argv[1], sys.argv[2])\nexcept Exception as e:\n    print(type(e).__name__, e)"

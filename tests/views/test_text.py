@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.views.text import drawn, formula, label, listed, number, percent, plural, size, spread, values
+from normscope.views.page.formatting import (
+    drawn,
+    formula,
+    label,
+    number,
+    percent,
+    plural,
+    size,
+    spread,
+    values,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +39,6 @@ def test_numbers_keep_four_digits(value):
 def test_small_words():
     assert (percent(0.002), percent(0.918), percent(0.0)) == ("under 1 %", "92 %", "0 %")
     assert (plural(1, "layer"), plural(1200, "layer")) == ("1 layer", "1,200 layers")
-    assert (listed([]), listed(["a"]), listed(["a", "b", "c"])) == ("", "a", "a, b and c")
     assert (size(90_432), size(7.24e9), size(12)) == ("90.4 k", "7.24 B", "12")
     assert formula("a·t^¼ + b") == "a·∜t + b"
 

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import torch.distributed as dist
 
-from normscope.weights.sharding import Ranks
+from normscope.weights.monitor.sharding import Ranks
 
 held: list[object] = []
 

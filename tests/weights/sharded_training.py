@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from normscope.anatomy import unwrapped
 from normscope.schedule import at_steps
-from normscope.weights.monitor import Monitor
+from normscope.weights.monitor.monitor import Monitor
 from tests.groups import leave_group
 
 STEPS = 3

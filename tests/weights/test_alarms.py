@@ -14,8 +14,8 @@ from torch import nn
 
 from normscope.run import Run
 from normscope.schedule import every, logarithmic
-from normscope.weights.alarms import Alarm, Reading, Watch
-from normscope.weights.monitor import Monitor
+from normscope.weights.monitor.alarms import Alarm, Reading, Watch
+from normscope.weights.monitor.monitor import Monitor
 
 
 def ordinary(steps: Iterable[int]) -> list[Reading]:

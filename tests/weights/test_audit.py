@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from normscope.errors import NotARunFile, RunFileError, UsageError
 from normscope.run import Run
-from normscope.weights.audit import audit
-from normscope.weights.scan import scan
+from normscope.weights.audit.audit import audit
+from normscope.weights.scan.scan import scan
 
 STEPS = [1000 * i for i in range(1, 11)]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from normscope.errors import UsageError
 from normscope.run import NO_PREVIOUS, Run
 from normscope.schedule import at_steps, every
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
 
 COLUMNS = "sumsq, dot, sumsq_delta, nonfinite, grad_sumsq, grad_dot, lr, weight_decay"
 

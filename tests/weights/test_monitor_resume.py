@@ -13,10 +13,10 @@ from torch import nn
 from normscope.errors import UsageError
 from normscope.run import Run
 from normscope.schedule import Budget, Schedule, at_steps, budget, every, logarithmic
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
-from normscope.weights.pace import Pace
-from normscope.weights.scan import scan
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
+from normscope.weights.monitor.pace import Pace
+from normscope.weights.scan.scan import scan
 from tests.weights.test_monitor import batches, rows, tiny
 
 

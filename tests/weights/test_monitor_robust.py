@@ -15,9 +15,9 @@ import torch
 
 from normscope.run import Run
 from normscope.schedule import every
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
-from normscope.weights.outbox import Outbox
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
+from normscope.weights.monitor.outbox import Outbox
 from tests.weights.test_monitor import batches, rows, tiny
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from normscope.checkpoints.series import open_series
-from normscope.weights.samples import ELEMENTS, PIECE, plan, sampled_distances
+from normscope.checkpoints.series.series import open_series
+from normscope.weights.audit.samples import ELEMENTS, PIECE, plan, sampled_distances
 
 
 def write(folder, states):

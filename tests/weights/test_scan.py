@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import save_file
 
 from normscope.checkpoints.base import Checkpoint
-from normscope.checkpoints.extents import TableCheckpoint
+from normscope.checkpoints.formats.extents import TableCheckpoint
 from normscope.errors import CheckpointError
 from normscope.run import NO_PREVIOUS, Run, WeightRow
-from normscope.weights import walk
-from normscope.weights.scan import scan
+from normscope.weights.scan import walk
+from normscope.weights.scan.scan import scan
 from tests.conftest import random_walk, save_series
 
 
@@ -247,7 +247,7 @@ def test_stages_stay_apart(tmp_path):
 
 SLOW_SCAN = """
 import sys, time
-from normscope.weights import scan as module
+from normscope.weights.scan import scan as module
 plain = module.walk
 def slow(part, checkpoints):
     time.sleep(0.05)

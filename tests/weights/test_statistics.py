@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.checkpoints.base import WIDTHS
-from normscope.weights import statistics
-from normscope.weights.statistics import CODES, Stretch, Sums, Totals, add, torch_sums
+from normscope.weights.sums import statistics
+from normscope.weights.sums.statistics import CODES, RunningSums, Stretch, Sums, add, torch_sums
 
 
 def native_sums(dtype, theta, previous=None, initial=None):
@@ -170,7 +170,7 @@ class TestTotals:
         expected = self.by_pairs(dtype, states, wanted, block)
         if not native:
             monkeypatch.setattr(statistics, "_kernel", None)
-        totals = Totals(sum(wanted))
+        totals = RunningSums(sum(wanted))
         buffers = [raw(state) for state in states]
         initial = previous = None
         for at in range(0, 5, cut):
@@ -264,13 +264,11 @@ def test_all_of_this_on_a_machine_without_wide_vectors():
         "-p",
         "no:cacheprovider",
         "-k",
-        "native or Totals",
+        "native or RunningSums",
         __file__,
     ]
     environment = {**os.environ, "NORMSCOPE_INSTRUCTION_SET": "baseline"}
-    script = (
-        "import normscope.weights.statistics as s; assert s.backend() == 'native (baseline)', s.backend()"
-    )
+    script = "from normscope.weights.sums.statistics import backend; assert backend() == 'native (baseline)'"
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
     done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

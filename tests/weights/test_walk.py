@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from normscope.checkpoints import inflate
 from normscope.checkpoints.base import Checkpoint, Tensor
-from normscope.weights import walk
-from normscope.weights.plan import Chain
-from normscope.weights.scan import scan
+from normscope.checkpoints.storage import inflate
+from normscope.weights.scan import walk
+from normscope.weights.scan.plan import Chain
+from normscope.weights.scan.scan import scan
 
 
 class Watched(Checkpoint):
@@ -15,16 +15,16 @@ class Watched(Checkpoint):
 
     nbytes, digest = 0, ""
 
-    def __init__(self, values, lends, grain):
+    def __init__(self, values, zero_copy, granularity):
         self.tensors = {"w": Tensor("w", values.shape, "float32", "w")}
-        self.values, self._lends, self._grain = values.copy(), lends, grain
+        self.values, self._zero_copy, self._granularity = values.copy(), zero_copy, granularity
         self.read_bytes, self.held, self.most = 0, 0, 0
 
-    def lends(self, name):
-        return self._lends
+    def zero_copy(self, name):
+        return self._zero_copy
 
-    def grain(self, name):
-        return self._grain
+    def read_granularity(self, name):
+        return self._granularity
 
     def read(self, name, start, stop):
         self.read_bytes += stop - start
@@ -40,21 +40,23 @@ class Watched(Checkpoint):
         pass
 
 
-@pytest.mark.parametrize(("lends", "grain"), [(True, 1), (False, 1), (False, 3000), (False, 40_000)])
+@pytest.mark.parametrize(
+    ("zero_copy", "granularity"), [(True, 1), (False, 1), (False, 3000), (False, 40_000)]
+)
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("segment", [1, 2, 16])
-def test_everything_is_read_once_and_let_go_in_time(monkeypatch, lends, grain, count, segment):
+def test_everything_is_read_once_and_let_go_in_time(monkeypatch, zero_copy, granularity, count, segment):
     monkeypatch.setattr(walk, "BLOCK", 4096)
     monkeypatch.setattr(walk, "WINDOW", 1 << 15)
     monkeypatch.setattr(walk, "SPAN", 1 << 16)
     monkeypatch.setattr(walk, "SEGMENT", segment)
     random = np.random.default_rng(0)
     values = [random.standard_normal(50_000).astype(np.float32) for _ in range(count)]
-    checkpoints = [Watched(v, lends, grain) for v in values]
+    checkpoints = [Watched(v, zero_copy, granularity) for v in values]
     chain = Chain(frozenset(range(count)), tuple(range(count)))
     parts = list(walk.parts(checkpoints[0].tensors["w"], chain, checkpoints))
     assert [p.start for p in parts[1:]] == [p.stop for p in parts[:-1]]
-    assert all(p.start * 4 % grain == 0 for p in parts)
+    assert all(p.start * 4 % granularity == 0 for p in parts)
     found = [walk.walk(part, checkpoints) for part in parts]
     for k, (checkpoint, theta) in enumerate(zip(checkpoints, map(np.float64, values), strict=True)):
         rows = [part[k] for part in found]
@@ -68,7 +70,7 @@ def test_everything_is_read_once_and_let_go_in_time(monkeypatch, lends, grain, c
         assert checkpoint.read_bytes == 200_000
         assert checkpoint.held == 0
         assert np.isnan(checkpoint.values).all()
-        assert checkpoint.most <= max(grain, 4096, (1 << 15) if lends else 0)
+        assert checkpoint.most <= max(granularity, 4096, (1 << 15) if zero_copy else 0)
 
 
 def test_a_compressed_array_is_unpacked_once(monkeypatch, tmp_path):

@@ -1,19 +1,19 @@
 """Where parameters come from: one file per format, and a series of ordered checkpoints."""
 
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, File, Folder, Tensor
-from normscope.checkpoints.names import Label, parse_label
-from normscope.checkpoints.registry import known_formats, open_file
-from normscope.checkpoints.series import Entry, Series, open_series
+from normscope.checkpoints.formats.registry import known_formats, open_file
+from normscope.checkpoints.series.names import Label, parse_label
+from normscope.checkpoints.series.series import CheckpointSeries, Entry, open_series
 
 __all__ = [
     "WIDTHS",
     "Buffer",
     "Checkpoint",
+    "CheckpointSeries",
     "Entry",
     "File",
     "Folder",
     "Label",
-    "Series",
     "Tensor",
     "known_formats",
     "open_file",

@@ -66,7 +66,7 @@ class File(abc.ABC):
         """Say that these bytes will not be asked for again."""
 
     @property
-    def lends(self) -> bool:
+    def zero_copy(self) -> bool:
         """Whether `read` borrows from mapped memory: a long read then costs no copy."""
         return False
 
@@ -126,11 +126,11 @@ class Checkpoint(abc.ABC):
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
 
-    def lends(self, name: str) -> bool:
+    def zero_copy(self, name: str) -> bool:
         """Whether reads of the tensor borrow from mapped memory: a long one then costs no copy."""
         return False
 
-    def grain(self, name: str) -> int:
+    def read_granularity(self, name: str) -> int:
         """Bytes of the tensor that are best read at once, since they are unpacked together; 1 if any are."""
         return 1
 

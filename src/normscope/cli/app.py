@@ -48,7 +48,7 @@ def build() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from normscope.weights.statistics import backend
+        from normscope.weights.sums.statistics import backend
 
         print(f"normscope {__version__}, sums by {backend()}")
         raise typer.Exit

@@ -11,8 +11,8 @@ import typer
 from normscope.cli.output import JsonFlag, console, print_json, printable, progress_bar, step_numbers
 
 if TYPE_CHECKING:
-    from normscope.weights.audit import Audit
-    from normscope.weights.findings import Finding
+    from normscope.weights.audit.audit import Audit
+    from normscope.weights.audit.findings import Finding
 
 
 def audit(
@@ -29,7 +29,7 @@ def audit(
     json: JsonFlag = False,
 ) -> None:
     """Say whether a series is sound: duplicates, gaps, mixed runs, wrong labels, NaN. Exit code 1 if not."""
-    from normscope.weights.audit import audit as examine
+    from normscope.weights.audit.audit import audit as examine
 
     with progress_bar("auditing") as progress:
         found = examine(
@@ -48,7 +48,7 @@ def audit(
 
 
 def _print(found: Audit) -> None:
-    from normscope.weights.audit import SURE
+    from normscope.weights.audit.audit import SURE
 
     say = partial(console().print, markup=False)
     sure = [finding for finding in found.findings if finding.confidence >= SURE]

@@ -16,8 +16,8 @@ from normscope.cli.fit import (
 from normscope.cli.output import JsonFlag, print_json, print_table, printable, progress_bar
 
 if TYPE_CHECKING:
-    from normscope.theory.compare import Comparison, GroupDifference
-    from normscope.theory.intervals import Interval
+    from normscope.theory.laws.compare import Comparison, GroupDifference
+    from normscope.theory.laws.intervals import Interval
 
 
 def compare(
@@ -32,8 +32,8 @@ def compare(
     json: JsonFlag = False,
 ) -> None:
     """Say where two runs differ, since when, and by which power each grows."""
-    from normscope.theory.compare import compare as beside
-    from normscope.theory.sources import Selection
+    from normscope.theory.laws.compare import compare as beside
+    from normscope.theory.measures.series_sources import Selection
 
     with progress_bar("comparing") as progress:
         result = beside(a, b, Selection(measure, by, scope, stage, since), seed=seed, progress=progress)

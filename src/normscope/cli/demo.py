@@ -35,10 +35,10 @@ def demo(
     from dataclasses import replace
 
     from normscope.lab.demo import demo_config
-    from normscope.lab.train import train
+    from normscope.lab.training.train import train
     from normscope.theory.answer import answer
-    from normscope.views.report import report
-    from normscope.weights.scan import ScanConfig, scan
+    from normscope.views.page.report import report
+    from normscope.weights.scan.scan import ScanConfig, scan
 
     _make_room(out)
     config = demo_config(seed)

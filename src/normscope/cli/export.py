@@ -18,7 +18,7 @@ def export(
     json: JsonFlag = False,
 ) -> None:
     """Write every row of weight statistics to one flat file."""
-    from normscope.flat_file import export as write
+    from normscope.export_file import export as write
 
     target = write(run, output)
     if json:

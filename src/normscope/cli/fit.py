@@ -9,8 +9,8 @@ import typer
 from normscope.cli.output import JsonFlag, print_json, print_table, printable, progress_bar
 
 if TYPE_CHECKING:
-    from normscope.theory.groups import Group, GroupFits
-    from normscope.theory.growth import GrowthFit, LawFit
+    from normscope.theory.laws.groups import Group, GroupFits
+    from normscope.theory.laws.growth import GrowthFit, LawFit
 
 SourceArgument = Annotated[
     str,
@@ -40,9 +40,9 @@ def fit(
     json: JsonFlag = False,
 ) -> None:
     """Fit growth laws to a series and say which one it follows, with intervals."""
-    from normscope.theory.groups import fit_groups
-    from normscope.theory.growth import fit_growth
-    from normscope.theory.sources import Selection
+    from normscope.theory.laws.groups import fit_groups
+    from normscope.theory.laws.growth import fit_growth
+    from normscope.theory.measures.series_sources import Selection
 
     if by == "total":
         one = fit_growth(source, measure, scope=scope, stage=stage, since=since, seed=seed)

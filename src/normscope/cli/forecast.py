@@ -10,7 +10,7 @@ from normscope.cli.fit import MeasureOption, ScopeOption, SeedOption, SinceOptio
 from normscope.cli.output import JsonFlag, print_json, print_table, printable
 
 if TYPE_CHECKING:
-    from normscope.theory.forecast import Forecast
+    from normscope.theory.dynamics.forecast import Forecast
 
 
 def forecast(
@@ -33,9 +33,9 @@ def forecast(
     json: JsonFlag = False,
 ) -> None:
     """Say where the norm will be at a later step, and where it comes to rest."""
-    from normscope.theory.forecast import Plan
-    from normscope.theory.forecast import forecast as look_ahead
-    from normscope.theory.sources import Selection
+    from normscope.theory.dynamics.forecast import Plan
+    from normscope.theory.dynamics.forecast import forecast as look_ahead
+    from normscope.theory.measures.series_sources import Selection
 
     plan = Plan(lr, weight_decay, schedule, momentum, seed)
     result = look_ahead(source, to, plan, Selection(measure, "total", scope, stage, since))

@@ -21,7 +21,7 @@ from normscope.cli.output import (
 from normscope.cli.saturate import TextOption, TokenizerOption
 
 if TYPE_CHECKING:
-    from normscope.network.homogeneity import Homogeneity
+    from normscope.network.limit.homogeneity import Homogeneity
 
 
 def homogeneity(
@@ -42,9 +42,9 @@ def homogeneity(
     json: JsonFlag = False,
 ) -> None:
     """Measure by which power of its parameters' size a model's states grow."""
-    from normscope.network.inputs import read_sentences
-    from normscope.network.loading import Placement
-    from normscope.network.sources import Text
+    from normscope.network.running.inputs import read_sentences
+    from normscope.network.running.loading import Placement
+    from normscope.network.running.models import Text
     from normscope.network.study import StudyConfig, study_homogeneity
 
     config = StudyConfig(run=run, placement=Placement(device, dtype))

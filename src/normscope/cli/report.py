@@ -28,7 +28,7 @@ def report(
     json: JsonFlag = False,
 ) -> None:
     """Write one HTML file that works offline: the answer first, then every figure, table and source."""
-    from normscope.views.report import report as write_report
+    from normscope.views.page.report import report as write_report
 
     path = write_report(run, output)
     if json:

@@ -67,10 +67,10 @@ def saturate(
     json: JsonFlag = False,
 ) -> None:
     """Measure how close each layer is to its saturated limit, and which heads act as argmax or mean."""
-    from normscope.network.inputs import read_sentences
-    from normscope.network.loading import Placement
-    from normscope.network.saturation import Limit
-    from normscope.network.sources import Text
+    from normscope.network.limit.saturation import Limit
+    from normscope.network.running.inputs import read_sentences
+    from normscope.network.running.loading import Placement
+    from normscope.network.running.models import Text
     from normscope.network.study import StudyConfig, study
 
     limit = Limit(scales=tuple(scale)) if scale else Limit()

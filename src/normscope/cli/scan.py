@@ -22,8 +22,8 @@ from normscope.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from normscope.theory.summary import Summary
-    from normscope.weights.scan import ScanConfig
+    from normscope.theory.measures.run_summary import Summary
+    from normscope.weights.scan.scan import ScanConfig
 
 
 def scan(
@@ -46,7 +46,7 @@ def scan(
     json: JsonFlag = False,
 ) -> None:
     """Measure every checkpoint of a series; run it again to continue or to add new checkpoints."""
-    from normscope.weights.scan import ScanConfig
+    from normscope.weights.scan.scan import ScanConfig
 
     config = ScanConfig(
         steps=step_numbers(steps),
@@ -65,7 +65,7 @@ def scan(
 
 
 def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
-    from normscope.weights.scan import scan as measure
+    from normscope.weights.scan.scan import scan as measure
 
     with progress_bar("scanning") as progress:
         measure(sources, run, config, progress).close()
@@ -74,8 +74,8 @@ def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -
 
 def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
     """Until interrupted: a summary at first and whenever a checkpoint has been added."""
-    from normscope.checkpoints.follow import follow as complete
-    from normscope.weights.scan import scan_series
+    from normscope.checkpoints.series.follow import follow as complete
+    from normscope.weights.scan.scan import scan_series
 
     print("watching; stop with Ctrl-C", file=sys.stderr)
     for series in complete(sources):
@@ -86,7 +86,7 @@ def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool)
 
 
 def _describe(sources: list[str] | str, config: ScanConfig, json: bool) -> None:
-    from normscope.checkpoints.series import open_series
+    from normscope.checkpoints.series.series import open_series
 
     found = open_series(sources, steps=config.steps, revisions=config.revisions).describe()
     if json:
@@ -100,7 +100,7 @@ def _describe(sources: list[str] | str, config: ScanConfig, json: bool) -> None:
 
 def _summarise(run: Path, json: bool) -> None:
     from normscope.run import Run
-    from normscope.theory.summary import summarise
+    from normscope.theory.measures.run_summary import summarise
 
     with Run(run) as opened:
         found = summarise(opened)

@@ -10,7 +10,7 @@ import typer
 from normscope.cli.output import JsonFlag, console, print_json, print_table
 
 if TYPE_CHECKING:
-    from normscope.theory.tables import Long
+    from normscope.theory.measures.long_table import Long
 
 MOST_STEPS = 8  # columns of a table by group; --json has them all
 
@@ -27,7 +27,7 @@ def show(
 ) -> None:
     """Print a measure by step, for the whole model or by group."""
     from normscope.run import Run
-    from normscope.theory.tables import long_table
+    from normscope.theory.measures.long_table import long_table
 
     with Run(run) as opened:
         found = long_table(opened, measure, by=by, scope=scope, stage=stage)

@@ -27,7 +27,7 @@ from normscope.cli.train import (
 from normscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from normscope.lab.sweep import SweepResult
+    from normscope.lab.sweep.sweep import SweepResult
 
 NO_FIELDS = {"lr", "weight_decay", "vary", "cells", "size", "set_", "out", "engine", "seeds", "retry", "json"}
 
@@ -72,8 +72,8 @@ def sweep(
 ) -> None:
     """Train a grid of models in parallel: learning rate × weight decay, or any fields of the config."""
     given = {name: value for name, value in locals().items() if name not in NO_FIELDS}
-    from normscope.lab.sweep import SweepConfig
-    from normscope.lab.sweep import sweep as run_sweep
+    from normscope.lab.sweep.sweep import SweepConfig
+    from normscope.lab.sweep.sweep import sweep as run_sweep
 
     axes = {"lr": lr, "weight_decay": weight_decay} | dict(_assignment(text) for text in vary or ())
     config = SweepConfig(lab_config(size, given, set_), _cells(cells, axes), seeds, retry)
@@ -93,7 +93,7 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _cells(path: Path | None, axes: dict[str, str | None]) -> list[dict[str, Any]]:
-    from normscope.lab.cells import grid, values_of
+    from normscope.lab.sweep.cells import grid, values_of
 
     named = {name: values_of(values) for name, values in axes.items() if values is not None}
     if path is None:

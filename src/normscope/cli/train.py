@@ -12,7 +12,7 @@ from normscope.errors import UsageError
 
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
-    from normscope.lab.trainer import TrainResult
+    from normscope.lab.training.trainer import TrainResult
 
 Size = Annotated[str, typer.Option(help="pico, tiny, small, or paper: 12 layers, d 768, ff 512, 12 heads.")]
 Task = Annotated[
@@ -75,8 +75,8 @@ def train(
 ) -> None:
     """Train a small transformer on a formal language or a text, and measure its checkpoints."""
     given = {name: value for name, value in locals().items() if name not in NO_FIELDS}
-    from normscope.lab.train import train as train_model
-    from normscope.network.loading import Placement
+    from normscope.lab.training.train import train as train_model
+    from normscope.network.running.loading import Placement
 
     given["device"] = str(Placement(device).torch_device())
     config = lab_config(size, given, set_)

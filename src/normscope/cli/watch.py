@@ -14,7 +14,7 @@ from normscope.cli.output import JsonFlag, console, number, print_json, printabl
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from normscope.theory.live import LiveState
+    from normscope.theory.measures.live_status import LiveState
 
 COLUMNS = ("norm", "exponent", "update", "alignment", "gradient", "nonfinite")
 
@@ -40,7 +40,7 @@ def watch(
 
 def _look(run: Path, by: str, scope: str) -> LiveState:
     from normscope.run import Run
-    from normscope.theory.live import live_state
+    from normscope.theory.measures.live_status import live_state
 
     with Run(run) as opened:
         return live_state(opened, by, scope)

@@ -19,8 +19,8 @@ from typing import Any
 from normscope.errors import MissingExtra, NormscopeError
 from normscope.integrations.loggers import TRACKERS, Tracker
 from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import Logger, MonitorOptions
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

@@ -14,8 +14,8 @@ from typing import Any
 
 from normscope.errors import MissingExtra
 from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor import Monitor
-from normscope.weights.options import MonitorOptions
+from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.monitor.monitor_options import MonitorOptions
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

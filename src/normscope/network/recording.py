@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from normscope.network.examples import Example
-from normscope.network.heads import Heads
-from normscope.network.homogeneity import Homogeneity
-from normscope.network.saturation import Saturation
-from normscope.network.sources import Subject
+from normscope.network.attention.examples import Example
+from normscope.network.attention.heads import Heads
+from normscope.network.limit.homogeneity import Homogeneity
+from normscope.network.limit.saturation import Saturation
+from normscope.network.running.models import Subject
 from normscope.run import HeadRow, Run, SaturationRow
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)

@@ -12,18 +12,18 @@ from typing import Any
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.baseline import random_like
-from normscope.network.examples import examples
-from normscope.network.heads import Heads
-from normscope.network.homogeneity import Homogeneity, homogeneity
-from normscope.network.inputs import Corpus
-from normscope.network.joint import saturation_and_heads
-from normscope.network.loading import Placement
-from normscope.network.lookahead import LookAhead, looks_ahead, meant_causal
+from normscope.network.attention.examples import examples
+from normscope.network.attention.heads import Heads
+from normscope.network.attention.lookahead import LookAhead, looks_ahead, meant_causal
+from normscope.network.limit.homogeneity import Homogeneity, homogeneity
+from normscope.network.limit.joint import saturation_and_heads
+from normscope.network.limit.saturation import Limit, Saturation, saturation
+from normscope.network.limit.scaling import scaled
 from normscope.network.recording import Store, head_rows, record_curves, saturation_rows
-from normscope.network.saturation import Limit, Saturation, saturation
-from normscope.network.scaling import scaled
-from normscope.network.sources import Subject, Text, find_subjects
+from normscope.network.running.baseline import random_like
+from normscope.network.running.inputs import Corpus
+from normscope.network.running.loading import Placement
+from normscope.network.running.models import Subject, Text, find_subjects
 from normscope.progress import Progress, silent
 from normscope.run import HeadRow, Run, SaturationRow
 

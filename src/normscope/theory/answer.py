@@ -8,8 +8,8 @@ import numpy as np
 
 from normscope.run import Run
 from normscope.table import Value
-from normscope.theory.growth import GrowthFit, LawFit, fit_growth
-from normscope.theory.measures import Grouped, group
+from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
+from normscope.theory.measures.measures import Grouped, group
 
 
 @dataclass(frozen=True)

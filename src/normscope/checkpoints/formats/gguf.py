@@ -1,0 +1,215 @@
+"""GGUF, llama.cpp's files: plain dtypes as they are, quantised ones turned back into float32.
+
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The header is read here; only the
+quantised blocks need the `gguf` package, which knows their layouts.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
+from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.formats.torch.records import ITEM_SIZES
+from normscope.errors import CheckpointError, CorruptCheckpoint
+from normscope.optional import require
+
+_PLAIN: Mapping[int, str] = {
+    0: "float32", 1: "float16", 28: "float64", 30: "bfloat16",
+    24: "int8", 25: "int16", 26: "int32", 27: "int64",
+}  # fmt: skip
+_SCALARS: Mapping[int, str] = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
+}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_HEADER_LIMIT, _TENSORS, _VALUES = 200_000_000, 300_000, 5_000_000
+
+
+def is_gguf(file: File) -> bool:
+    """Whether the file begins with GGUF."""
+    return file.size >= 24 and file.peek(0, 4) == b"GGUF"
+
+
+def open_gguf(file: File) -> Checkpoint:
+    """The tensors under llama.cpp's names; GGUF lists the fastest axis first, we the slowest."""
+    try:
+        infos, start = _read_header(file)
+    except (struct.error, ValueError, IndexError) as error:
+        raise CorruptCheckpoint(f"{file.name} has a damaged header ({str(error)[:100]}).") from None
+    tensors: dict[str, Tensor] = {}
+    extents: dict[str, Extent] = {}
+    quantised: set[str] = set()
+    for info in infos:
+        if info.kind not in _PLAIN:
+            quantised.add(_quantisation(info.kind).name)
+        dtype, extents[info.name] = _place(file, info, start)
+        tensors[info.name] = Tensor(info.name, info.shape, dtype, info.name)
+    notes = (f"dequantised from {', '.join(sorted(quantised))}",) if quantised else ()
+    return TableCheckpoint("gguf", [file], tensors, extents, Extras(notes=notes))
+
+
+@dataclass(frozen=True)
+class _Info:
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+class _Cursor:
+    """Reads forward through the header, fetching more of the file as it goes."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._data, self.position = file, b"", 0
+        self._values = 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        stop = self.position + count
+        if count > _HEADER_LIMIT or stop > min(self._file.size, _HEADER_LIMIT):
+            raise ValueError("it is cut short")
+        while stop > len(self._data):
+            end = min(self._file.size, max(stop, 2 * len(self._data), 1 << 16))
+            self._data += self._file.peek(len(self._data), end)
+        piece = self._data[self.position : stop]
+        self.position = stop
+        return piece
+
+    def number(self, layout: str) -> Any:
+        """The next number."""
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+
+    def text(self) -> str:
+        """The next string."""
+        return self.take(self.number("<Q")).decode("utf-8", "replace")
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        """The next metadata value; arrays are passed over, since none of them is needed."""
+        self._values += 1
+        if self._values > _VALUES or depth > 4:
+            raise ValueError("more metadata than any real file has")
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            return self._skip_array(depth)
+        if kind not in _SCALARS:
+            raise ValueError(f"unknown metadata type {kind}")
+        return self.number(_SCALARS[kind])
+
+    def _skip_array(self, depth: int) -> None:
+        kind, count = self.number("<I"), self.number("<Q")
+        if kind in _SCALARS:
+            self.take(count * struct.calcsize(_SCALARS[kind]))
+            return
+        for _ in range(min(count, _VALUES + 1)):
+            self.value(kind, depth + 1)
+
+
+def _read_header(file: File) -> tuple[list[_Info], int]:
+    cursor = _Cursor(file)
+    cursor.take(4)
+    version = cursor.number("<I")
+    if version not in (2, 3):
+        raise CheckpointError(f"{file.name} is GGUF version {version}; versions 2 and 3 are known.")
+    count, pairs = cursor.number("<Q"), cursor.number("<Q")
+    if count > _TENSORS or pairs > _TENSORS:
+        raise ValueError("more entries than any real file has")
+    alignment = 32
+    for _ in range(pairs):
+        key = cursor.text()
+        value = cursor.value(cursor.number("<I"))
+        if key == "general.alignment" and isinstance(value, int):
+            alignment = value
+    if not 0 < alignment <= 1 << 20:
+        raise ValueError("an alignment that cannot be")
+    infos = [_read_info(cursor) for _ in range(count)]
+    if len({info.name for info in infos}) != count:
+        raise ValueError("a tensor's name stands twice")
+    return infos, -(-cursor.position // alignment) * alignment
+
+
+def _read_info(cursor: _Cursor) -> _Info:
+    name = cursor.text()
+    axes = cursor.number("<I")
+    if axes > 8:
+        raise ValueError("more axes than there can be")
+    shape = tuple(cursor.number("<Q") for _ in range(axes))[::-1]
+    if any(size >= 1 << 62 for size in shape):
+        raise ValueError("a shape that cannot be")
+    return _Info(name, shape, cursor.number("<I"), cursor.number("<Q"))
+
+
+def _place(file: File, info: _Info, start: int) -> tuple[str, Extent]:
+    begin = start + info.offset
+    if info.kind in _PLAIN:
+        dtype = _PLAIN[info.kind]
+        _check(file, info, begin, math.prod(info.shape) * ITEM_SIZES[dtype])
+        return dtype, Span(file, begin)
+    quant = _quantisation(info.kind)
+    if info.shape[-1:] == () or info.shape[-1] % quant.elements:
+        raise CorruptCheckpoint(
+            f"{file.name} has rows of {info.name[:200]!r} that are no whole {quant.name} blocks."
+        )
+    _check(file, info, begin, math.prod(info.shape) // quant.elements * quant.nbytes)
+    return "float32", Quantised(file, begin, quant)
+
+
+def _check(file: File, info: _Info, begin: int, size: int) -> None:
+    if begin + size > file.size:
+        raise CorruptCheckpoint(
+            f"{file.name} is truncated: {info.name[:200]!r} should end at byte {begin + size:,}, "
+            f"but it has {file.size:,}. Copy it again."
+        )
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """A block layout: so many elements in so many bytes."""
+
+    name: str
+    kind: Any
+    elements: int
+    nbytes: int
+
+
+def _quantisation(kind: int) -> Quantisation:
+    gguf = require("gguf", "gguf", "Reading quantised GGUF tensors")
+    try:
+        found = gguf.GGMLQuantizationType(kind)
+        elements, nbytes = gguf.GGML_QUANT_SIZES[found]
+    except (ValueError, KeyError):
+        raise CheckpointError(
+            f"GGUF's tensor type {kind} is unknown to the installed gguf package."
+        ) from None
+    return Quantisation(found.name, found, elements, nbytes)
+
+
+@dataclass(frozen=True)
+class Quantised(Extent):
+    """Quantised blocks, read as float32."""
+
+    file: File
+    start: int
+    quant: Quantisation
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Dequantise the blocks that cover the range."""
+        if start == stop:
+            return b""  # which some of the package's types cannot do
+        quants = require("gguf.quants", "gguf", "Reading quantised GGUF tensors")
+        size = 4 * self.quant.elements
+        first, last = start // size, -(-stop // size)
+        packed = self.file.read(self.start + first * self.quant.nbytes, self.start + last * self.quant.nbytes)
+        blocks = np.frombuffer(packed, np.uint8).reshape(-1, self.quant.nbytes)
+        try:
+            values = quants.dequantize(blocks, self.quant.kind)
+        except NotImplementedError:
+            raise CheckpointError(f"The gguf package cannot dequantise {self.quant.name}.") from None
+        whole = np.ascontiguousarray(values, np.float32).tobytes()
+        return memoryview(whole)[start - first * size : stop - first * size]

@@ -1,0 +1,139 @@
+"""Where zarr arrays lie, for tensorstore: in a folder here or served to it, plain or in an OCDBT store."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from normscope.checkpoints.base import Buffer, File, Folder
+from normscope.checkpoints.formats.orbax.served import ServedFolder
+from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
+from normscope.optional import require
+
+MANIFEST = "manifest.ocdbt"
+METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}
+"""The file that describes an array, and tensorstore's driver for it."""
+
+_CACHE_BYTES = 10_000_000  # of an OCDBT store's tree, which all arrays share
+_ENTRIES = 300_000
+
+
+class Place(File):
+    """One checkpoint's folder; as a file, its size and digest. tensorstore does the reading."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self.name = folder, folder.name
+        self._in_store = MANIFEST in folder.names()
+        self._drivers: dict[str, str] = {}
+        self._context: Any = None
+        self._listed = _listed(folder)
+        self.size = sum(size for _, size, _ in self._listed)
+        # Last: a folder that cannot be listed must not leave a server behind.
+        self._served = None if isinstance(folder, LocalFolder) else ServedFolder(folder)
+
+    def descriptions(self) -> dict[str, bytes]:
+        """The metadata of each array, by the array's name."""
+        return self._stored() if self._in_store else self._beside()
+
+    def open(self, name: str) -> Any:
+        """The array of that name, as tensorstore has it."""
+        spec = {"driver": self._drivers[name], "kvstore": self._kvstore(f"{name}/")}
+        tensorstore = _tensorstore()
+        return tensorstore.open(spec, context=self._shared(), read=True, open=True).result()
+
+    def reason(self, name: str, error: Exception) -> NormscopeError:
+        """What to tell the user of an array that cannot be read."""
+        unread = CheckpointError(f"The array {self.name}/{name} cannot be read: {str(error)[:200]}")
+        return self._failure() or unread
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Not possible: a folder has no bytes of its own."""
+        raise CorruptCheckpoint(f"{self.name} is a folder, which cannot be read as a file.")
+
+    @property
+    def digest(self) -> str:
+        """Hash of every file's path, size and time of change or, served, of its own digest."""
+        marks = [(path, size, changed or self._mark(path)) for path, size, changed in self._listed]
+        return hashlib.blake2b(repr(marks).encode(), digest_size=16).hexdigest()
+
+    def _mark(self, path: str) -> str:
+        file = None if self._served is None else self._served.find(path)
+        return "" if file is None else file.digest
+
+    def close(self) -> None:
+        """Serve no longer."""
+        if self._served is not None:
+            self._served.close()
+
+    def _failure(self) -> NormscopeError | None:
+        return None if self._served is None else self._served.failure
+
+    def _stored(self) -> dict[str, bytes]:
+        """Of an OCDBT store, whose keys are NAME/.zarray and NAME/chunk."""
+        tensorstore = _tensorstore()
+        try:
+            store = tensorstore.KvStore.open(self._kvstore(""), context=self._shared()).result()
+            keys = [key.decode("utf-8", "replace") for key in store.list().result()]
+        except Exception as error:  # tensorstore raises ValueError and subclasses of its own
+            damaged = CorruptCheckpoint(f"{self.name} is no readable OCDBT store ({str(error)[:200]}).")
+            raise self._failure() or damaged from None
+        if len(keys) > _ENTRIES:
+            raise CorruptCheckpoint(f"{self.name} holds more entries than any real checkpoint.")
+        found = {}
+        for key in keys:
+            name, _, kind = key.rpartition("/")
+            if kind in METADATA:
+                self._drivers[name], found[name] = METADATA[kind], bytes(store[key])
+        return found
+
+    def _beside(self) -> dict[str, bytes]:
+        """Of arrays that are folders of their own, directly inside."""
+        found = {}
+        for name in self._folder.names():
+            inside = self._folder.folder(name) if name.endswith("/") else None
+            kind = next((k for k in METADATA if inside is not None and k in inside.names()), None)
+            if inside is not None and kind is not None:
+                file = inside.file(kind)
+                array = name.rstrip("/")
+                self._drivers[array] = METADATA[kind]
+                found[array] = file.peek(0, min(file.size, 1_000_000))
+        return found
+
+    def _kvstore(self, below: str) -> dict[str, Any]:
+        if not self._in_store:
+            return self._base(below)
+        return {"driver": "ocdbt", "base": self._base(""), "path": below}
+
+    def _base(self, below: str) -> dict[str, Any]:
+        if self._served is not None:
+            return {"driver": "http", "base_url": self._served.address, "path": self._served.path + below}
+        assert isinstance(self._folder, LocalFolder)
+        return {"driver": "file", "path": f"{self._folder.path.absolute()}/{below}"}
+
+    def _shared(self) -> Any:
+        if self._context is None:
+            options = {
+                "cache_pool": {"total_bytes_limit": _CACHE_BYTES},
+                "http_request_retries": {"max_retries": 1},  # the folder's own files have been retried
+            }
+            self._context = _tensorstore().Context(options)
+        return self._context
+
+
+def _listed(folder: Folder, above: str = "") -> list[tuple[str, int, int]]:
+    """Path, size and time of change of every file below; the time is 0 where the place does not tell."""
+    if isinstance(folder, LocalFolder):
+        found = ((p, p.stat()) for p in sorted(folder.path.rglob("*")) if p.is_file())
+        return [(str(p.relative_to(folder.path)), s.st_size, s.st_mtime_ns) for p, s in found]
+    files: list[tuple[str, int, int]] = []
+    for name in folder.names():
+        if name.endswith("/"):
+            files += _listed(folder.folder(name), above + name)
+        else:
+            files.append((above + name, folder.file(name).size, 0))
+    return files
+
+
+def _tensorstore() -> Any:
+    return require("tensorstore", "orbax", "Reading Orbax checkpoints")

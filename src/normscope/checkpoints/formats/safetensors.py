@@ -1,0 +1,192 @@
+"""safetensors: one file or a folder of shards, its header checked before anything is mapped.
+
+The file is an 8-byte little-endian header length, that many bytes of JSON, then the data:
+https://github.com/huggingface/safetensors#format. What the reference implementation
+refuses (holes, overlaps, a length that does not match) is refused here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor
+from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.formats.json_headers import HEADER_LIMIT, parse_object
+from normscope.errors import CorruptCheckpoint
+
+_SHARED_LIMIT = 4_000_000
+"""Headers up to this many bytes are kept for the next checkpoints of the series."""
+
+# name in the file → (torch's name, bits)
+_DTYPES: Mapping[str, tuple[str, int]] = {
+    "F64": ("float64", 64), "F32": ("float32", 32), "F16": ("float16", 16), "BF16": ("bfloat16", 16),
+    "F8_E4M3": ("float8_e4m3fn", 8), "F8_E5M2": ("float8_e5m2", 8), "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8), "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "F6_E2M3": ("float6_e2m3fn", 6), "F6_E3M2": ("float6_e3m2fn", 6), "F4": ("float4_e2m1fn", 4),
+    "I64": ("int64", 64), "I32": ("int32", 32), "I16": ("int16", 16), "I8": ("int8", 8),
+    "U64": ("uint64", 64), "U32": ("uint32", 32), "U16": ("uint16", 16), "U8": ("uint8", 8),
+    "BOOL": ("bool", 8), "C64": ("complex64", 64),
+}  # fmt: skip
+
+
+def is_safetensors(file: File) -> bool:
+    """Whether the file begins with a header length and a brace."""
+    if file.size < 10:
+        return False
+    head = file.peek(0, 9)
+    return head[8:] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= file.size - 8
+
+
+def open_safetensors(file: File) -> Checkpoint:
+    """The checkpoint in one file."""
+    table = read_table(file)
+    return TableCheckpoint("safetensors", [file], table.tensors, _Spans(file, table.offsets))
+
+
+def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
+    """The checkpoint that an index file and its shards make up."""
+    index = folder.file(index_name)
+    weight_map = read_weight_map(index)
+    present = set(folder.names())
+    files: list[File] = []
+    tensors: dict[str, Tensor] = {}
+    extents: dict[str, Span] = {}
+    skipped: dict[str, str] = {}
+    for shard in sorted(set(weight_map.values())):
+        if shard not in present:
+            raise CorruptCheckpoint(f"{index.name} names the shard {shard!r}, which is not there.")
+        files.append(folder.file(shard))
+        table = read_table(files[-1])
+        for name, tensor in table.tensors.items():
+            if weight_map.get(name) == shard:
+                tensors[name], extents[name] = tensor, Span(files[-1], table.offsets[name])
+            else:
+                skipped[f"{name} ({shard})"] = "the index does not name it"
+    if missing := sorted(weight_map.keys() - tensors.keys()):
+        raise CorruptCheckpoint(f"{index.name} names {missing[0]!r}, which no shard has.")
+    return TableCheckpoint("safetensors", files, tensors, extents, Extras(skipped=skipped))
+
+
+def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
+    """The checkpoint in several files that have no index; a name must not stand twice."""
+    files = [folder.file(name) for name in names]
+    tensors: dict[str, Tensor] = {}
+    extents: dict[str, Span] = {}
+    for file in files:
+        table = read_table(file)
+        for name, tensor in table.tensors.items():
+            if name in tensors:
+                raise CorruptCheckpoint(f"{file.name} repeats the tensor {name!r} of another shard.")
+            tensors[name], extents[name] = tensor, Span(file, table.offsets[name])
+    return TableCheckpoint("safetensors", files, tensors, extents)
+
+
+def read_weight_map(index: File) -> dict[str, str]:
+    """Tensor name → shard's file name; a shard lies beside its index, never elsewhere."""
+    if index.size > HEADER_LIMIT:
+        raise CorruptCheckpoint(f"{index.name} is larger than any real index ({index.size:,} bytes).")
+    content = parse_object(index.peek(0, index.size), index.name)
+    weight_map = content.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CorruptCheckpoint(f"{index.name} has no weight_map; it should map tensor names to shards.")
+    for shard in weight_map.values():
+        if not isinstance(shard, str) or set(shard) & {"/", "\\", "\0"} or shard in ("", ".", ".."):
+            raise CorruptCheckpoint(
+                f"{index.name} names the shard {str(shard)[:80]!r}, which is no file name."
+            )
+    return weight_map
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a header says; checkpoints of one run share it, since their headers are the same."""
+
+    tensors: Mapping[str, Tensor]
+    offsets: Mapping[str, int]
+    """Where each tensor begins in the file."""
+
+
+class _Spans(Mapping[str, Extent]):
+    """A table's offsets as extents of one file, each made when it is asked for."""
+
+    def __init__(self, file: File, offsets: Mapping[str, int]) -> None:
+        self._file, self._offsets = file, offsets
+
+    def __getitem__(self, name: str) -> Span:
+        return Span(self._file, self._offsets[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+def read_table(file: File) -> Table:
+    """The file's header, read and checked."""
+    if file.size < 8:
+        raise CorruptCheckpoint(f"{file.name} is too short for a safetensors header ({file.size} bytes).")
+    length = int.from_bytes(file.peek(0, 8), "little")
+    if length > min(HEADER_LIMIT, file.size - 8):
+        raise CorruptCheckpoint(
+            f"{file.name} claims a header of {length:,} bytes in a file of {file.size:,}: "
+            "it is truncated or no safetensors file. Copy or save it again."
+        )
+    header = file.peek(8, 8 + length)
+    parse = _parse_shared if length < _SHARED_LIMIT else _parse
+    try:
+        return parse(header, file.size - length - 8)
+    except CorruptCheckpoint as error:
+        raise CorruptCheckpoint(f"{file.name}: {error} Copy or save it again.") from None
+
+
+def _parse(header: bytes, size: int) -> Table:
+    tensors: dict[str, Tensor] = {}
+    offsets: dict[str, int] = {}
+    ends: list[tuple[int, int]] = []
+    for name, info in parse_object(header, "its header").items():
+        if name != "__metadata__":
+            shape, dtype, start, stop = _check_entry(name, info)
+            tensors[name] = Tensor(name, shape, dtype, name)
+            offsets[name] = 8 + len(header) + start
+            ends.append((start, stop))
+    _check_cover(ends, size)
+    return Table(tensors, offsets)
+
+
+_parse_shared = lru_cache(maxsize=8)(_parse)
+
+
+def _check_entry(name: str, info: Any) -> tuple[tuple[int, ...], str, int, int]:
+    try:
+        dtype, bits = _DTYPES[info["dtype"]]
+        shape = info["shape"]
+        start, stop = info["data_offsets"]
+        sound = all(type(n) is int and n >= 0 for n in (*shape, start, stop)) and len(shape) <= 64
+        matches = sound and (stop - start) * 8 == math.prod(shape) * bits
+    except (KeyError, TypeError, ValueError):
+        matches = False
+    if not matches:
+        raise CorruptCheckpoint(
+            f"the tensor {name[:200]!r} is described as {str(info)[:200]}, which is not "
+            "a known dtype with a shape and data_offsets that agree."
+        )
+    return tuple(shape), dtype, start, stop
+
+
+def _check_cover(ends: list[tuple[int, int]], size: int) -> None:
+    """Tensors must fill the data from its first byte to its last, one after the other."""
+    position = 0
+    for start, stop in sorted(ends):
+        if start != position:
+            raise CorruptCheckpoint(f"tensors overlap, or leave a hole, at byte {position:,} of the data.")
+        position = stop
+    if position != size:
+        raise CorruptCheckpoint(
+            f"{position:,} bytes of tensors were expected and {size:,} are there: "
+            "it is truncated or was not written to the end."
+        )

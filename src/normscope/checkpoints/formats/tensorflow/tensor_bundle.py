@@ -1,0 +1,183 @@
+"""TensorFlow's checkpoints (`NAME.index` and `NAME.data-00000-of-00001`), without TensorFlow.
+
+The index is a sorted table: the empty key holds a BundleHeaderProto, every other key a
+BundleEntryProto (dtype, shape, shard, offset, size). A partitioned variable has an entry
+that lists its slices, and each slice an entry under a key made of name and slice.
+tensorflow/core/protobuf/tensor_bundle.proto, tensorflow/core/util/saved_tensor_slice_util.cc
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor
+from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.formats.tensorflow.leveldb import is_sorted_table, read_sorted_table
+from normscope.checkpoints.formats.tensorflow.ordered_code import slice_key
+from normscope.checkpoints.formats.tensorflow.protobuf import messages, number, read_message
+from normscope.checkpoints.formats.tiles import Block, tile
+from normscope.checkpoints.formats.torch.records import ITEM_SIZES
+from normscope.errors import CheckpointError, CorruptCheckpoint
+
+SUFFIX = ".index"
+_ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+# tensorflow/core/framework/types.proto
+_DTYPES: Mapping[int, str] = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64", 9: "int64",
+    10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64",
+    24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 28: "float8_e5m2fnuz",
+}  # fmt: skip
+_STRING = 7
+
+_SLOT = re.compile(
+    r"(_slot_[a-z]+|/(Adam|AdamW|Adafactor|Momentum|RMSProp|Adagrad|Ftrl|AdamWeightDecay\w*|LAMB\w*)(_[0-9]+)?"
+    r"|/(adam|lamb|adagrad)_[mv]|/ExponentialMovingAverage|^beta[12]_power|(^|/)optimizer/.*|.*/\.OPTIMIZER_SLOT/.*"
+    r"|^_?(optimizer|keras_api/metrics)/.*)$"
+)
+_BOOKKEEPING = re.compile(r"^(save_counter|_CHECKPOINTABLE_OBJECT_GRAPH|learning_rate)(/|$)|/?global_step$")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A BundleEntryProto."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    slices: tuple[tuple[tuple[int, int], ...], ...]
+
+
+def is_bundle(file: File) -> bool:
+    """Whether the file is the index of a bundle, by its last bytes."""
+    return file.name.endswith(SUFFIX) and is_sorted_table(file)
+
+
+def open_bundle(folder: Folder, index_name: str) -> Checkpoint:
+    """The checkpoint whose index is the file of that name."""
+    index = folder.file(index_name)
+    try:
+        return _Reader(folder, index, index_name.removesuffix(SUFFIX)).open()
+    except (ValueError, IndexError, KeyError) as error:
+        raise CorruptCheckpoint(f"{index.name} is no index of a checkpoint ({str(error)[:100]}).") from None
+
+
+class _Reader:
+    """Turns an index's entries into a table."""
+
+    def __init__(self, folder: Folder, index: File, prefix: str) -> None:
+        self.folder, self.index, self.prefix = folder, index, prefix
+        self.table = read_sorted_table(index)
+        header = read_message(self.table.pop(b""))
+        self.shards = number(header, 1, 1)
+        if number(header, 2):
+            raise CheckpointError(f"{index.name} was written on a big-endian machine; save it again.")
+        self.files: dict[int, File] = {}
+
+    def open(self) -> Checkpoint:
+        """Place every variable that is a parameter."""
+        tensors: dict[str, Tensor] = {}
+        extents: dict[str, Extent] = {}
+        skipped: dict[str, str] = {}
+        step = None
+        for key, value in self.table.items():
+            if key[:1] == b"\0":
+                continue  # a slice, found through its variable
+            name, entry = key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE), _read_entry(value)
+            if (
+                name.endswith("global_step")
+                and not entry.shape
+                and _DTYPES.get(entry.dtype) in ("int64", "int32")
+            ):
+                step = self._scalar(entry)
+            if reason := _reason(name, entry):
+                skipped[name] = reason
+                continue
+            dtype = _DTYPES[entry.dtype]
+            tensors[name], extents[name] = (
+                Tensor(name, entry.shape, dtype, key),
+                self._extent(key, entry, dtype),
+            )
+        if not tensors:
+            raise CheckpointError(f"{self.index.name} lists no parameters ({len(skipped)} other entries).")
+        files = [self.index, *self.files.values()]
+        return TableCheckpoint("tensorflow", files, tensors, extents, Extras(skipped, step))
+
+    def _scalar(self, entry: _Entry) -> int | None:
+        data = bytes(self._span(entry).read(0, entry.size))
+        value = int.from_bytes(data, "little", signed=True)
+        return value if value >= 0 else None
+
+    def _extent(self, key: bytes, entry: _Entry, dtype: str) -> Extent:
+        width = ITEM_SIZES[dtype]
+        if not entry.slices:
+            return self._checked(key, entry, entry.shape, width)
+        blocks = []
+        for ranges in entry.slices:
+            stored = _read_entry(self.table[slice_key(key, ranges)])
+            full = zip(ranges, entry.shape, strict=True)
+            sizes = tuple(size if length < 0 else length for (_, length), size in full)
+            offsets = tuple(start for start, _ in ranges)
+            blocks.append(Block(offsets, sizes, self._checked(key, stored, sizes, width)))
+        return tile(key.decode("utf-8", "replace"), entry.shape, width, blocks)
+
+    def _checked(self, key: bytes, entry: _Entry, shape: tuple[int, ...], width: int) -> Span:
+        if entry.size != math.prod(shape) * width:
+            raise ValueError(f"the size of {key[:80]!r} does not match its shape {list(shape)}")
+        return self._span(entry)
+
+    def _span(self, entry: _Entry) -> Span:
+        file = self._file(entry.shard)
+        if not 0 <= entry.offset <= entry.offset + entry.size <= file.size:
+            raise CorruptCheckpoint(
+                f"{file.name} is truncated: bytes {entry.offset:,} to {entry.offset + entry.size:,} "
+                f"were expected, but it has {file.size:,}. Copy it again."
+            )
+        return Span(file, entry.offset)
+
+    def _file(self, shard: int) -> File:
+        if shard not in self.files:
+            name = f"{self.prefix}.data-{shard:05d}-of-{self.shards:05d}"
+            if name not in self.folder.names():
+                raise CorruptCheckpoint(f"{self.index.name} lacks its data file {name!r}.")
+            self.files[shard] = self.folder.file(name)
+        return self.files[shard]
+
+
+def _reason(name: str, entry: _Entry) -> str | None:
+    if _SLOT.search(name):
+        return "optimizer slot variable"
+    if _BOOKKEEPING.search(name):
+        return "bookkeeping"
+    if entry.dtype == _STRING:
+        return "text"
+    return None if entry.dtype in _DTYPES else f"TensorFlow's dtype number {entry.dtype}"
+
+
+def _read_entry(data: bytes) -> _Entry:
+    fields = read_message(data)
+    shape = [
+        number(read_message(dim), 1)
+        for part in messages(fields, 2)
+        for dim in messages(read_message(part), 2)
+    ]
+    if any(not 0 <= size < 1 << 62 for size in shape) or len(shape) > 64:
+        raise ValueError("a shape is no row of counts")
+    slices = tuple(
+        tuple(_read_range(read_message(extent)) for extent in messages(read_message(part), 1))
+        for part in messages(fields, 7)
+    )
+    dtype, shard, offset, size = (number(fields, field) for field in (1, 3, 4, 5))
+    if min(shard, offset, size) < 0:
+        raise ValueError("a negative place")
+    return _Entry(dtype, tuple(shape), shard, offset, size, slices)
+
+
+def _read_range(fields: dict[int, list[int | bytes]]) -> tuple[int, int]:
+    """Start and length of a slice on one axis; −1 is all of it."""
+    return number(fields, 1), number(fields, 2, -1) if 2 in fields else -1

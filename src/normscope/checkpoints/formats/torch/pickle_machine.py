@@ -1,0 +1,256 @@
+"""A pickle read as data: a stack machine that can build values and cannot call anything.
+
+Python's own unpickler imports and calls what a pickle names. This one has no way to: a
+class or function is a `Global` (two strings), a call is a `Call` (a record of what would
+have been called, with which arguments), and whoever asked for the pickle looks for the
+records he knows. So a pickle that carries somebody's config class, or an attack, is read
+like any other, and neither is ever run.
+
+Opcodes: CPython's Lib/pickletools.py. A budget bounds the memory that a pickle can make
+the machine use, and memo positions are dictionary keys, not array indices.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from normscope.checkpoints.formats.torch.pickle_values import MARK, Call, Persistent, Pickle, Stack, as_key
+from normscope.errors import CorruptCheckpoint
+
+_Operation = Callable[[Stack], Any]
+
+
+def unpickle(data: memoryview, position: int = 0) -> Pickle:
+    """Read the pickle that begins at `position`."""
+    stack = Stack(data, position)
+    try:
+        value = _run(stack)
+        return Pickle(value, stack.position, tuple(stack.globals))
+    except (LookupError, TypeError, ValueError, struct.error, RecursionError, OverflowError) as error:
+        what = f"{type(error).__name__}: {str(error)[:80]}"
+        raise CorruptCheckpoint(f"damaged pickle at byte {stack.position:,} ({what})") from None
+
+
+def _run(stack: Stack) -> Any:
+    data = stack.data
+    while True:
+        code = data[stack.position]
+        stack.position += 1
+        if code == 46:  # b"."
+            return stack.stack.pop()
+        stack.budget -= 64
+        if stack.budget < 0:
+            raise CorruptCheckpoint("a pickle with more values than any real checkpoint has")
+        _OPERATIONS[code](stack)
+
+
+def _store(target: Any, values: list[Any]) -> None:
+    pairs = {as_key(k): v for k, v in zip(values[::2], values[1::2], strict=True)}
+    if isinstance(target, Call):
+        target.pairs.update(pairs)
+    elif isinstance(target, dict):
+        target.update(pairs)
+    else:
+        raise ValueError("items for what is no dictionary")
+
+
+def _extend(target: Any, values: list[Any]) -> None:
+    if isinstance(target, Call):
+        target.items.extend(values)
+    elif isinstance(target, list):
+        target.extend(values)
+    else:
+        raise ValueError("items for what is no list")
+
+
+def _reduce(m: Stack) -> None:
+    args = m.stack.pop()
+    function = m.stack.pop()
+    m.budget -= 200
+    m.push(Call(function, args))
+
+
+def _new(m: Stack) -> None:
+    args, cls = m.stack.pop(), m.stack.pop()
+    m.budget -= 200
+    m.push(Call(cls, args))
+
+
+def _new_ex(m: Stack) -> None:
+    keywords, args, cls = m.stack.pop(), m.stack.pop(), m.stack.pop()
+    m.budget -= 200
+    m.push(Call(cls, args, {"keywords": keywords}))
+
+
+def _obj(m: Stack) -> None:
+    cls, *args = m.since_mark()
+    m.budget -= 200
+    m.push(Call(cls, tuple(args)))
+
+
+def _inst(m: Stack) -> None:
+    cls = m.name(m.line(), m.line())
+    m.budget -= 200
+    m.push(Call(cls, tuple(m.since_mark())))
+
+
+def _build(m: Stack) -> None:
+    state = m.stack.pop()
+    if isinstance(target := m.stack[-1], Call):
+        target.state = state
+
+
+def _setitem(m: Stack) -> None:
+    value, key = m.stack.pop(), m.stack.pop()
+    _store(m.stack[-1], [key, value])
+
+
+def _setitems(m: Stack) -> None:
+    values = m.since_mark()
+    _store(m.stack[-1], values)
+
+
+def _append(m: Stack) -> None:
+    value = m.stack.pop()
+    _extend(m.stack[-1], [value])
+
+
+def _appends(m: Stack) -> None:
+    values = m.since_mark()
+    _extend(m.stack[-1], values)
+
+
+def _dict(m: Stack) -> None:
+    result: dict[Any, Any] = {}
+    _store(result, m.since_mark())
+    m.push(result)
+
+
+def _tuple(m: Stack, count: int) -> None:
+    values = tuple(m.stack[-count:])
+    if len(values) != count:
+        raise ValueError("stack too short")
+    del m.stack[-count:]
+    m.push(values)
+
+
+def _stack_global(m: Stack) -> None:
+    name, module = m.stack.pop(), m.stack.pop()
+    if not (isinstance(name, str) and isinstance(module, str)):
+        raise ValueError("a global that is no name")
+    m.push(m.name(module, name))
+
+
+def _integer_line(m: Stack) -> None:
+    text = m.line()
+    m.push({"00": False, "01": True}[text] if text in ("00", "01") else int(text))
+
+
+def _put(m: Stack, index: int) -> None:
+    m.memo[index] = m.stack[-1]
+
+
+def _empty_dict(m: Stack) -> None:
+    m.budget -= 64
+    m.push({})
+
+
+def _global(m: Stack) -> None:
+    m.push(m.name(m.line(), m.line()))
+
+
+def _text_operations() -> dict[bytes, _Operation]:
+    """Protocol 0 and 1: numbers and strings as lines of text."""
+    return {
+        b"I": _integer_line,
+        b"L": lambda m: m.push(int(m.line().rstrip("L"))),
+        b"F": lambda m: m.push(float(m.line())),
+        b"S": lambda m: m.push(m.line()[1:-1]),
+        b"V": lambda m: m.push(m.line()),
+        b"P": lambda m: m.push(Persistent(m.line())),
+        b"p": lambda m: _put(m, int(m.line())),
+        b"g": lambda m: m.push(m.memo[int(m.line())]),
+        b"c": _global,
+        b"i": _inst,
+    }
+
+
+def _scalar_operations() -> dict[bytes, _Operation]:
+    return {
+        b"N": lambda m: m.push(None),
+        b"\x88": lambda m: m.push(True),
+        b"\x89": lambda m: m.push(False),
+        b"J": lambda m: m.push(m.signed(4)),
+        b"K": lambda m: m.stack.append(m.byte()),
+        b"M": lambda m: m.push(m.unsigned(2)),
+        b"\x8a": lambda m: m.push(m.signed(m.byte())),
+        b"\x8b": lambda m: m.push(m.signed(min(m.unsigned(4), 1 << 20))),
+        b"G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
+        b"X": lambda m: m.push(m.text(m.unsigned(4))),
+        b"\x8c": lambda m: m.push(m.text(m.byte())),
+        b"\x8d": lambda m: m.push(m.text(m.unsigned(8))),
+        b"T": lambda m: m.push(m.take(m.unsigned(4))),
+        b"U": lambda m: m.push(m.take(m.byte())),
+        b"B": lambda m: m.push(m.take(m.unsigned(4))),
+        b"C": lambda m: m.push(m.take(m.byte())),
+        b"\x8e": lambda m: m.push(m.take(m.unsigned(8))),
+        b"\x96": lambda m: m.push(m.take(m.unsigned(8))),
+    }
+
+
+def _structure_operations() -> dict[bytes, _Operation]:
+    return {
+        b"]": lambda m: m.push([]),
+        b"}": _empty_dict,
+        b")": lambda m: m.push(()),
+        b"\x8f": lambda m: m.push([]),  # a set, kept as the list of its members
+        b"\x90": _appends,
+        b"\x91": lambda m: m.push(m.since_mark()),
+        b"l": lambda m: m.push(m.since_mark()),
+        b"t": lambda m: m.push(tuple(m.since_mark())),
+        b"d": _dict,
+        b"\x85": lambda m: _tuple(m, 1),
+        b"\x86": lambda m: _tuple(m, 2),
+        b"\x87": lambda m: _tuple(m, 3),
+        b"a": _append,
+        b"e": _appends,
+        b"s": _setitem,
+        b"u": _setitems,
+        b"R": _reduce,
+        b"\x81": _new,
+        b"\x92": _new_ex,
+        b"o": _obj,
+        b"b": _build,
+        b"\x93": _stack_global,
+        b"Q": lambda m: m.push(Persistent(m.stack.pop())),
+    }
+
+
+def _stack_operations() -> dict[bytes, _Operation]:
+    return {
+        b"(": lambda m: m.push(MARK),
+        b"0": lambda m: m.stack.pop(),
+        b"1": lambda m: m.since_mark(),
+        b"2": lambda m: m.push(m.stack[-1]),
+        b"q": lambda m: _put(m, m.byte()),
+        b"r": lambda m: _put(m, m.unsigned(4)),
+        b"\x94": lambda m: _put(m, len(m.memo)),
+        b"h": lambda m: m.push(m.memo[m.byte()]),
+        b"j": lambda m: m.push(m.memo[m.unsigned(4)]),
+        b"\x80": lambda m: m.take(1),
+        b"\x95": lambda m: m.take(8),
+    }
+
+
+def _refuse(m: Stack) -> None:
+    raise ValueError(f"opcode {m.data[m.position - 1]:#x}")
+
+
+def _table() -> list[_Operation]:
+    known = {**_text_operations(), **_scalar_operations(), **_structure_operations(), **_stack_operations()}
+    return [known.get(bytes([code]), _refuse) for code in range(256)]
+
+
+_OPERATIONS = _table()

@@ -1,0 +1,183 @@
+"""Hugging Face repositories: revisions as checkpoints, files read by HTTP range requests.
+
+hf://OWNER/NAME[@REVISION][/FOLDER]. Nothing is written to the hub's cache.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from normscope.checkpoints.base import File, Folder
+from normscope.checkpoints.storage.remote import RangeFile
+from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, repeat
+from normscope.errors import CheckpointError, UsageError
+from normscope.optional import require
+
+SCHEME = "hf://"
+_BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
+_LISTERS = 8
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository, the revision named in its address, and a folder inside."""
+
+    name: str
+    revision: str | None
+    folder: str
+
+
+def parse_address(address: str) -> Repository:
+    """hf://OWNER/NAME@REVISION/FOLDER, of which revision and folder may be missing."""
+    parts = address.removeprefix(SCHEME).strip("/").split("/")
+    if len(parts) < 2 or not all(parts):
+        raise UsageError(f"{address} is no repository's address; hf://OWNER/NAME was expected.")
+    name, _, revision = "/".join(parts[:2]).partition("@")
+    return Repository(name, revision or None, "/".join(parts[2:]))
+
+
+def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> list[str]:
+    """The repository's branches and tags that match one of the patterns."""
+    wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+    hub = _hub()
+    refs = _ask(repository.name, lambda: hub.HfApi().list_repo_refs(repository.name))
+    names = [ref.name for ref in (*refs.branches, *refs.tags)]
+    found = [name for name in dict.fromkeys(names) if any(fnmatch.fnmatchcase(name, p) for p in wanted)]
+    if not found:
+        raise CheckpointError(
+            f"{repository.name} has no revision that matches {' or '.join(wanted)}; "
+            f"it has {len(names)}, such as {', '.join(names[:5])}."
+        )
+    return found
+
+
+def open_revisions(repository: Repository, revisions: Sequence[str]) -> list[HubFolder]:
+    """The revisions' trees, listed several at a time."""
+    with ThreadPoolExecutor(_LISTERS) as pool:
+        return list(pool.map(lambda revision: _open_revision(repository, revision), revisions))
+
+
+class HubFolder(Folder):
+    """A folder of one revision, whose whole tree was listed at once."""
+
+    def __init__(self, repository: Repository, revision: str, files: dict[str, Any], prefix: str) -> None:
+        self._repository, self._revision, self._files, self._prefix = repository, revision, files, prefix
+        self.name = f"{SCHEME}{repository.name}@{revision}/{prefix}".rstrip("/")
+
+    def names(self) -> Sequence[str]:
+        """Children by name; folders end with a slash."""
+        rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))
+        return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
+
+    def file(self, name: str) -> File:
+        """The file, with the size and hash that the listing told."""
+        path = self._prefix + name
+        info = self._files[path]
+        source = _Source(self._repository.name, self._revision, path)
+        digest = info.lfs.sha256 if info.lfs else info.blob_id
+        return RangeFile(f"{self.name}/{name}", info.size, source.fetch, digest=digest, retry=RETRY)
+
+    def folder(self, name: str) -> HubFolder:
+        """The folder, out of the same listing."""
+        return HubFolder(self._repository, self._revision, self._files, f"{self._prefix}{name.rstrip('/')}/")
+
+
+RETRY: Retry = DEFAULT_RETRY
+
+
+class _Source:
+    """Fetches ranges of one file, through the address that the hub last gave for it."""
+
+    def __init__(self, repository: str, revision: str, path: str) -> None:
+        self._url = _hub().hf_hub_url(repository, path, revision=revision)
+        self._name = f"{SCHEME}{repository}@{revision}/{path}"
+        self._location: str | None = None
+        self._lock = threading.Lock()
+
+    def fetch(self, start: int, stop: int) -> Iterable[bytes]:
+        """One range request; the signed address is asked for anew when it has expired."""
+        url, own = self._locate()
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        if own:  # the token is for the hub, not for the storage it points to
+            headers |= _hub(".utils").build_hf_headers()
+        try:
+            with _hub().get_session().stream("GET", url, headers=headers, timeout=_TIMEOUT) as answer:
+                self._check(answer, start, stop)
+                yield from answer.iter_raw()
+        except (Transient, CheckpointError):
+            raise
+        except Exception as error:  # of whichever HTTP library the hub's client uses
+            raise Transient(f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")) from None
+
+    def _locate(self) -> tuple[str, bool]:
+        with self._lock:
+            if self._location is None:
+                found = _ask(self._name, lambda: _hub().get_hf_file_metadata(self._url))
+                self._location = found.location
+            return self._location, self._location == self._url
+
+    def _check(self, answer: Any, start: int, stop: int) -> None:
+        status = answer.status_code
+        if status in _BUSY:
+            raise Transient(f"the server answered {status}", _retry_after(answer.headers))
+        if status in (401, 403, 410) and self._location != self._url:
+            self._location = None
+            raise Transient(f"the storage answered {status}", 0.0)
+        if status not in (200, 206):
+            raise CheckpointError(f"{self._name} cannot be read: the server answered {status}.")
+        span = answer.headers.get("Content-Range", "")
+        if status == 200 and start > 0:
+            raise CheckpointError(f"{self._name} cannot be read in parts: the server ignores range requests.")
+        if status == 206 and not span.startswith(f"bytes {start}-{stop - 1}/"):
+            raise Transient(f"the server sent {span or 'an unknown range'} for bytes {start}-{stop - 1}")
+
+
+def _open_revision(repository: Repository, revision: str) -> HubFolder:
+    hub = _hub()
+    where = f"{SCHEME}{repository.name}@{revision}"
+
+    def listed() -> list[Any]:
+        tree: Iterator[Any] = hub.HfApi().list_repo_tree(repository.name, recursive=True, revision=revision)
+        return [item for item in tree if isinstance(item, _hub(".hf_api").RepoFile)]
+
+    files = {item.path: item for item in _ask(where, listed)}
+    return HubFolder(repository, revision, files, f"{repository.folder}/" if repository.folder else "")
+
+
+def _ask(name: str, question: Any) -> Any:
+    """An answer of the hub's API, asked for again while the hub is busy."""
+    errors = _hub(".errors")
+
+    def once() -> Any:
+        try:
+            return question()
+        except errors.HfHubHTTPError as error:
+            status = getattr(error.response, "status_code", None)
+            if status in _BUSY:
+                raise Transient(
+                    f"the server answered {status}", _retry_after(error.response.headers)
+                ) from None
+            raise CheckpointError(f"{name} cannot be read: {str(error).splitlines()[0][:300]}") from None
+        except (errors.OfflineModeIsEnabled, ValueError) as error:
+            raise CheckpointError(f"{name} cannot be read: {str(error)[:300]}") from None
+        except Exception as error:
+            raise Transient(f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")) from None
+
+    return repeat(once, name, RETRY)
+
+
+def _retry_after(headers: Any) -> float | None:
+    """Seconds; a date in the header is left to our own backoff."""
+    text = str(headers.get("Retry-After", ""))
+    return float(text) if text.replace(".", "", 1).isdigit() else None
+
+
+def _hub(part: str = "") -> Any:
+    """huggingface_hub, or one of its modules, which it does not import by itself."""
+    return require(f"huggingface_hub{part}", "hf", "Reading a Hugging Face repository")

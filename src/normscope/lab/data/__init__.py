@@ -1,0 +1,1 @@
+"""Training data: formal languages and text, tokenised, in batches."""

@@ -1,0 +1,125 @@
+"""What comes of one cell of a sweep: train it in whatever process, and describe the result as JSON.
+
+The document is described field by field in docs/lab.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from normscope.atomic_write import whole_file
+from normscope.errors import Diverged, NormscopeError
+from normscope.lab.sweep.cells import Cell
+from normscope.run import Run
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and where its sweep lives; sent to a worker."""
+
+    cell: Cell
+    out: Path
+    retry: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The cell's own folder."""
+        return self.out / "cells" / self.cell.id
+
+
+def run_cell(job: Job) -> dict[str, Any]:
+    """Train one cell with one thread and describe what came of it; a finished one is only read."""
+    import torch
+
+    kept = job.folder / "result.json"
+    if kept.exists():
+        document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        if not (job.retry and document["status"] == "failed"):
+            return document
+    torch.set_num_threads(1)
+    document = _attempt(job)
+    with whole_file(kept) as part:
+        part.write_text(json.dumps(document), encoding="utf-8")
+    (job.folder / "state.pt").unlink(missing_ok=True)
+    return document
+
+
+def _attempt(job: Job) -> dict[str, Any]:
+    from normscope.lab.training.train import train
+    from normscope.lab.training.updates import UpdateSize
+
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        result = train(job.cell.config, job.folder, data=job.out / "data", callbacks=[UpdateSize()])
+    except Diverged as error:
+        return document_of(job, "diverged", error=str(error)) | _measured(job.folder / "run.db")
+    except NormscopeError as error:
+        return document_of(job, "failed", error=str(error))
+    except Exception:
+        return document_of(job, "failed", error=traceback.format_exc(limit=-3))
+    measured = {
+        "parameters": result.parameters,
+        "seconds": result.seconds,
+        "evaluation": _finite(result.evaluation),
+    }
+    return document_of(job, "done") | _measured(job.folder / "run.db") | measured
+
+
+def document_of(job: Job, status: str, error: str | None = None) -> dict[str, Any]:
+    """What is known of a cell before anything is measured."""
+    optimization = job.cell.config.optimization
+    return {
+        "id": job.cell.id,
+        "changes": dict(job.cell.changes),
+        "status": status,
+        "error": error,
+        "seed": job.cell.config.seed,
+        "lr": optimization.lr,
+        "weight_decay": optimization.weight_decay,
+        "run": f"cells/{job.cell.id}/run.db",
+    }
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    """Norms, losses, update sizes and curves, from the cell's run file."""
+    with Run(path) as run:
+        rows = run.query("SELECT name, step, value FROM scalar ORDER BY step")
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for name, step, value in rows:
+        if value is not None and math.isfinite(value):
+            curves.setdefault(name, []).append((step, value))
+    found: dict[str, Any] = {"steps": max((row[1] for row in rows), default=0)}
+    for name in ("norm", "body_norm"):
+        if name in curves:
+            found |= {f"{name}_start": curves[name][0][1], f"{name}_end": curves[name][-1][1]}
+    for name in ("update", "body_update"):  # the mean square is what adds up
+        if name in curves:
+            found[name] = math.sqrt(_mean([value**2 for _, value in curves[name]]))
+    for name in ("radial", "body_radial"):
+        if name in curves:
+            found[name] = _mean([value for _, value in curves[name]])
+    found["loss"] = curves["loss"][-1][1] if "loss" in curves else None
+    found["mean_lr"] = _mean([value for _, value in curves["lr"]]) if "lr" in curves else None
+    shown = ("norm", "body_norm", "loss", "valid_loss", "update", "radial")
+    return found | {"curves": {name: thinned(curves[name]) for name in shown if name in curves}}
+
+
+def thinned(points: Sequence[tuple[int, float]], count: int = 100) -> list[tuple[int, float]]:
+    """At most `count` of the points, first and last among them."""
+    if len(points) <= count:
+        return list(points)
+    return [points[round(i * (len(points) - 1) / (count - 1))] for i in range(count)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -1,0 +1,155 @@
+"""Local worker processes behind `concurrent.futures.Executor`, each with a single thread.
+
+Unlike the standard library's process pool, a worker that dies (killed, out of memory) costs
+only its own call, which is tried again; the pool goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from normscope.errors import TrainingError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+ATTEMPTS = 3
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+class WorkerLost(TrainingError):
+    """The process that ran a call died, every time it was tried."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    future: Future[Any]
+    message: bytes
+
+
+class LocalExecutor(Executor):
+    """`workers` processes on this machine; functions and arguments must pickle."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or os.cpu_count() or 1
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._closed = self._killed = False
+        self._workers: set[_Worker] = set()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn` in one of the processes."""
+        if self._closed:
+            raise RuntimeError("the pool has been shut down")
+        future: Future[T] = Future()
+        self._calls.put(_Call(future, pickle.dumps((fn, args, kwargs))))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the workers finish; with `cancel_futures`, only what is running."""
+        self._closed = True
+        if cancel_futures:
+            self._cancel()
+        for _ in self._threads:
+            self._calls.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Wait for what is running; after an exception (Ctrl-C above all), end it instead."""
+        if kind is not None:
+            self._closed = self._killed = True
+            self._cancel()
+            for worker in list(self._workers):
+                worker.kill()
+        self.shutdown()
+
+    def _cancel(self) -> None:
+        with suppress(Empty):
+            while (call := self._calls.get_nowait()) is not None:
+                call.future.cancel()
+
+    def _serve(self) -> None:
+        """One thread feeds one process, and starts another when it dies."""
+        worker: _Worker | None = None
+        while (call := self._calls.get()) is not None:
+            if call.future.set_running_or_notify_cancel():
+                worker = self._complete(call, worker)
+        if worker is not None:
+            self._stop(worker)
+
+    def _start(self) -> _Worker:
+        worker = _Worker()
+        self._workers.add(worker)
+        return worker
+
+    def _stop(self, worker: _Worker) -> int:
+        self._workers.discard(worker)
+        return worker.stop()
+
+    def _complete(self, call: _Call, worker: _Worker | None) -> _Worker | None:
+        code = 0
+        for _ in range(ATTEMPTS):
+            if self._killed:
+                break
+            worker = worker or self._start()
+            try:
+                succeeded, value = worker.ask(call.message)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                code, worker = self._stop(worker), None
+                continue
+            except Exception as error:  # an answer that cannot be unpickled here
+                succeeded, value = False, error
+            if succeeded:
+                call.future.set_result(value)
+            else:
+                call.future.set_exception(value)
+            return worker
+        call.future.set_exception(WorkerLost(f"the worker process died {ATTEMPTS} times (exit code {code})"))
+        return None
+
+
+class _Worker:
+    """One process and the pipes to it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "normscope.lab.sweep.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | THREADS | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    def ask(self, message: bytes) -> tuple[bool, Any]:
+        """Send a call and wait for its answer."""
+        inbox, outbox = self._process.stdin, self._process.stdout
+        assert inbox is not None
+        assert outbox is not None
+        inbox.write(message)
+        inbox.flush()
+        answer: tuple[bool, Any] = pickle.load(outbox)  # noqa: S301 - our own child wrote it
+        return answer
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def stop(self) -> int:
+        """Close the pipes, which ends the process, and return its exit code."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was still unsent has nobody to read it
+                    pipe.close()
+        return self._process.wait()

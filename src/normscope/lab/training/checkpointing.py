@@ -1,0 +1,152 @@
+"""What a run leaves on disk: model folders as Hugging Face lays them out, and its own state to resume.
+
+    OUT/config.json                 what was asked for
+    OUT/checkpoints/step-000123/    model.safetensors, config.json, tokenizer.json
+    OUT/state.pt                    the latest state; with it the run continues bit for bit
+    OUT/data/                       the tokenised text, mapped by every process
+
+Files and folders are made beside their place and moved there, so a killed run leaves none half-written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from normscope.atomic_write import whole_file
+from normscope.errors import CorruptCheckpoint, TrainingError, UnknownFormat, UsageError
+from normscope.lab.model import ModelConfig, Transformer
+
+try:
+    import fcntl
+except ImportError:  # Windows has none; there a folder is not locked
+    fcntl = None  # type: ignore[assignment]
+
+MODEL_TYPE = "normscope-lab"
+LOCK_TRIES = 50
+TOKENIZER_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+
+
+def checkpoint_folder(out: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return out / "checkpoints" / f"step-{step:06d}"
+
+
+def save_model(model: Transformer, folder: Path, tokenizer: str | None = None) -> None:
+    """Write a model as a folder of model.safetensors and config.json; a tied head is stored once."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.tied_head:
+        del tensors["head.weight"]
+    save_file(tensors, part / "model.safetensors", {"format": "pt"})
+    _write_json(part / "config.json", _document(model))
+    if tokenizer is not None:
+        (part / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        _write_json(part / "tokenizer_config.json", TOKENIZER_CONFIG)
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
+def _document(model: Transformer) -> dict[str, Any]:
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    names = {"model_type": MODEL_TYPE, "architectures": ["Transformer"], "dtype": dtype}
+    return names | asdict(model.config)
+
+
+def is_lab_model(folder: Path) -> bool:
+    """Whether this folder holds a model of the lab."""
+    try:
+        document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and document.get("model_type") == MODEL_TYPE
+
+
+def load_model(folder: str | os.PathLike[str]) -> Transformer:
+    """The model stored in a folder, in evaluation mode and in the dtype it was stored in."""
+    place = Path(folder)
+    if not is_lab_model(place):
+        raise UnknownFormat(f"{place} is no model of the lab: its config.json should say {MODEL_TYPE!r}")
+    document = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    known = {entry.name for entry in fields(ModelConfig)}
+    model = Transformer(ModelConfig(**{name: document[name] for name in known & document.keys()}))
+    try:
+        tensors = load_file(place / "model.safetensors")
+        if model.config.tied_head:
+            tensors["head.weight"] = tensors["embed.weight"]
+        model.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+    except (SafetensorError, OSError, RuntimeError, StopIteration) as error:
+        raise CorruptCheckpoint(f"{place}/model.safetensors cannot be read: {error}") from None
+    return model.eval()
+
+
+def lock(out: Path) -> IO[str]:
+    """Keep other processes out of a folder until the returned file is closed.
+
+    A process that was just killed may take a moment to be gone, so a taken lock is tried for a while.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    file = (out / ".lock").open("w")
+    if fcntl is None:
+        return file
+    for wait in (*[0.1] * LOCK_TRIES, None):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if wait is not None:
+                time.sleep(wait)
+    file.close()
+    raise TrainingError(f"another process is at work in {out}: wait for it to end, or choose another folder")
+
+
+def start(out: Path, config: dict[str, Any]) -> None:
+    """Claim the folder for this run; refuse one that holds a different run."""
+    path = out / "config.json"
+    if path.exists():
+        _check_same(json.loads(path.read_text(encoding="utf-8")), config, out)
+    else:
+        _write_json(path, config)
+
+
+def _check_same(there: dict[str, Any], here: dict[str, Any], out: Path) -> None:
+    different = [name for name in here if there.get(name) != here[name]]
+    if different:
+        name = different[0]
+        raise UsageError(
+            f"{out} holds another run ({name} is {there.get(name)} there and {here[name]} now): "
+            "choose another folder, or delete that one"
+        )
+
+
+def save_state(out: Path, state: dict[str, Any]) -> None:
+    """Replace the state that a killed run continues from; it is on disk when this returns."""
+    with whole_file(out / "state.pt") as part, part.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_state(out: Path) -> dict[str, Any] | None:
+    """The latest state, or None when the run has not begun."""
+    path = out / "state.pt"
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    with whole_file(path) as part:
+        part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

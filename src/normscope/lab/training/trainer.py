@@ -1,0 +1,277 @@
+"""One run under way: updates, records, checkpoints; killed, it continues bit for bit.
+
+Every random choice follows from the seed: the initial parameters, the batches (each drawn from
+its own number, see `lab.data`) and dropout, whose generator is part of the saved state. On the CPU
+the numbers also depend on how many threads PyTorch uses, because sums are split among them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from normscope._version import __version__
+from normscope.errors import Diverged, UsageError
+from normscope.lab.config import TrainConfig, flat
+from normscope.lab.data.data_sources import fitted, open_data
+from normscope.lab.data.text import TextData
+from normscope.lab.model import Transformer
+from normscope.lab.training import checkpointing, lr_schedules, optimizers
+from normscope.lab.training.held_out import evaluate
+from normscope.progress import Progress, silent
+from normscope.run import Row, Run, ScalarRow
+from normscope.schedule import NEVER
+from normscope.table import Table, Tabular
+
+STATE_SECONDS = 60.0  # how much work a kill may cost at most
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+class Callback:
+    """Takes part in a run; override what is needed. `trainer.step` is the number of updates done."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Before the first update of this process; `trainer.step` is not 0 when the run is resumed."""
+
+    def on_step(self, trainer: Trainer) -> None:
+        """After each update."""
+
+    def on_save(self, trainer: Trainer) -> None:
+        """Before the state is saved: whatever is not written now is lost by a kill."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """When the run ends, by an error too."""
+
+
+@dataclass(frozen=True)
+class TrainResult(Tabular):
+    """What came of a run; `evaluation` holds e.g. `valid_loss`, `valid_accuracy`, `valid_perplexity`."""
+
+    out: Path
+    run: Path
+    checkpoints: Path
+    steps: int
+    parameters: int
+    loss: float
+    norm_start: float
+    norm_end: float
+    evaluation: dict[str, float]
+    seconds: float
+
+    @property
+    def table(self) -> Table:
+        """Every recorded number: step, name, value."""
+        with Run(self.run) as run:
+            return run.table(ScalarRow)
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a run lives: its folder, its run file, and the tokenised text."""
+
+    out: Path
+    run: Path
+    data: Path
+
+
+class Trainer:
+    """One run under way: model, optimizer, data and run file, and how many updates are done."""
+
+    def __init__(self, config: TrainConfig, paths: Paths, callbacks: Sequence[Callback] = ()) -> None:
+        self.data = open_data(config.data, paths.data)
+        self.config = config = fitted(config, self.data)
+        self.paths = paths
+        self.callbacks = callbacks
+        checkpointing.start(paths.out, flat(config))
+        torch.manual_seed(config.seed)
+        self.model = Transformer(config.model).to(device=config.device, dtype=_dtype(config.dtype))
+        self.optimizer = optimizers.build(self.model, config.optimization)
+        self.step = 0
+        self.loss = math.nan
+        self.norm = self.norm_start = optimizers.parameter_norm(self.model.parameters())
+        self.evaluation: dict[str, float] = {}
+        self._rows: list[Row] = []
+        self._saved = time.monotonic()
+        paths.run.parent.mkdir(parents=True, exist_ok=True)
+        self.run = Run.create(paths.run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for callback in self.callbacks:
+            callback.on_end(self)
+        self.run.close()
+
+    def fit(self, progress: Progress = silent) -> TrainResult:
+        """Run to the last step."""
+        began, config = time.monotonic(), self.config
+        self._begin()
+        while self.step < config.steps:
+            self._update()
+            self._record()
+            self._save()
+            progress(self.step, config.steps, f"loss {self.loss:.3f}  norm {self.norm:.4g}")
+        return self._result(time.monotonic() - began)
+
+    def record(self, name: str, value: float) -> None:
+        """Put one number of the present step into the run file."""
+        self.write([ScalarRow(self.step, name, value)])
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Put rows into the run file, with the next save."""
+        self._rows.extend(rows)
+
+    # -- one update --------------------------------------------------------------
+
+    def _update(self) -> None:
+        config, number = self.config, self.step * self.config.accumulate
+        self.lr = config.optimization.lr * lr_schedules.factor(
+            config.optimization, self.step + 1, config.steps
+        )
+        optimizers.set_learning_rate(self.optimizer, self.lr)
+        self.model.train()
+        self.loss = sum(self._backward(number + part) for part in range(config.accumulate))
+        if config.optimization.clip is not None:
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.optimization.clip)
+            self.gradient_norm = float(norm)
+        if not math.isfinite(self.loss):
+            self._flush()
+            raise Diverged(
+                f"the loss became {self.loss} at step {self.step + 1} (learning rate {self.lr:g}): "
+                "lower the learning rate, warm it up, or clip the gradient"
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+
+    def _backward(self, number: int) -> float:
+        """Add the gradient of one batch, and return its share of the loss."""
+        config = self.config
+        inputs, targets = self.data.batch(number, config.batch, config.seed)
+        logits = self.model(inputs.to(config.device))
+        loss = self.data.loss(logits, targets.to(config.device)) / config.accumulate
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach())
+
+    # -- recording ---------------------------------------------------------------
+
+    def _record(self) -> None:
+        config, last = self.config, self.step == self.config.steps
+        if self.step in config.record or last:
+            self.record("loss", self.loss)
+            self.record("lr", self.lr)
+            self.record("weight_decay", config.optimization.weight_decay)
+            self.record("tokens", self.step * config.accumulate * config.batch * self.data.positions)
+            if config.optimization.clip is not None:
+                self.record("gradient_norm", self.gradient_norm)
+        if last or self.step in config.save or self.step % max(1, config.steps // 200) == 0:
+            self._record_norm()
+        if last or self.step in config.evaluate:
+            self._evaluate()
+        for callback in self.callbacks:
+            callback.on_step(self)
+
+    def _record_norm(self) -> None:
+        self.norm = optimizers.parameter_norm(self.model.parameters())
+        self.record("norm", self.norm)
+
+    def _evaluate(self) -> None:
+        self.evaluation = evaluate(self.model, self.data, self.config.eval_batches, self.config.batch)
+        for name, value in self.evaluation.items():
+            self.record(name, value)
+
+    # -- starting, saving, continuing --------------------------------------------
+
+    def _begin(self) -> None:
+        state = checkpointing.load_state(self.paths.out)
+        if state is None:
+            self._first()
+        else:
+            self._continue(state)
+        for callback in self.callbacks:
+            callback.on_start(self)
+        if state is None:
+            self._save()
+
+    def _first(self) -> None:
+        with self.run.transaction():
+            self.run.delete_after(-1)
+            self.run.set_meta("config", flat(self.config))
+            self.run.set_meta("seed", self.config.seed)
+            self.run.set_meta("source", str(self.paths.out / "checkpoints"))
+            self.run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
+        self._record_norm()
+        self._evaluate()
+
+    def _continue(self, state: dict[str, Any]) -> None:
+        self.step, self.loss, self.norm_start = state["step"], state["loss"], state["norm_start"]
+        self.evaluation = state["evaluation"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        self.norm = optimizers.parameter_norm(self.model.parameters())
+        with self.run.transaction():
+            self.run.delete_after(self.step)
+
+    def _save(self) -> None:
+        """Write the checkpoint and the state where they are due."""
+        ends = self.step in (0, self.config.steps)
+        if self.step in self.config.save or (ends and self.config.save != NEVER):
+            self._save_checkpoint()
+            self._save_state()
+        elif ends or time.monotonic() - self._saved > STATE_SECONDS:
+            self._save_state()
+
+    def _save_checkpoint(self) -> None:
+        tokenizer = self.data.tokenizer.to_json() if isinstance(self.data, TextData) else None
+        folder = checkpointing.checkpoint_folder(self.paths.out, self.step)
+        checkpointing.save_model(self.model, folder, tokenizer)
+
+    def _save_state(self) -> None:
+        for callback in self.callbacks:
+            callback.on_save(self)
+        self._flush()
+        state = {
+            "step": self.step,
+            "loss": self.loss,
+            "norm_start": self.norm_start,
+            "evaluation": self.evaluation,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        checkpointing.save_state(self.paths.out, state)
+        self._saved = time.monotonic()
+
+    def _flush(self) -> None:
+        with self.run.transaction():
+            self.run.write(self._rows)
+        self._rows.clear()
+
+    def _result(self, seconds: float) -> TrainResult:
+        return TrainResult(
+            out=self.paths.out,
+            run=self.paths.run,
+            checkpoints=self.paths.out / "checkpoints",
+            steps=self.step,
+            parameters=sum(p.numel() for p in self.model.parameters()),
+            loss=self.loss,
+            norm_start=self.norm_start,
+            norm_end=self.norm,
+            evaluation=self.evaluation,
+            seconds=seconds,
+        )
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise UsageError(f"the lab trains in {', '.join(DTYPES)}, not {name!r}")
+    return DTYPES[name]

@@ -1,0 +1,75 @@
+"""How large the updates are: what the theory of equilibrium needs to know about a run.
+
+An update is split into decay and the rest, θ ← (1 − ηλ)θ + η·v. The size u = ‖v‖ and the
+radial part r = ⟨θ, v⟩/‖θ‖ are recorded at about a hundred steps of a run, over all
+parameters (`update`, `radial`) and over the body (`body_update`, `body_radial`, `body_norm`).
+With r = 0 the norm obeys ρ² ← (1 − ηλ)²ρ² + η²u² and tends to ρ*² = ηu²/(2λ − ηλ²).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Adam, AdamW, Optimizer
+
+from normscope.anatomy import in_scope, locate_all
+from normscope.lab.training.optimizers import parameter_norm
+from normscope.lab.training.trainer import Callback, Trainer
+
+SAMPLES = 100
+
+
+class UpdateSize(Callback):
+    """Records the size of updates without their decay."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Listen to the optimizer; record the norm of the body at the start."""
+        self._every = max(1, trainer.config.steps // SAMPLES)
+        named = dict(trainer.model.named_parameters())
+        places = locate_all(named)
+        counted = in_scope(list(named), "body", lambda name: (places[name].role, named[name].shape))
+        body = [named[name] for name in counted]
+        self._body = set(body)
+        self._trainer = trainer
+        self._before: dict[Tensor, Tensor] = {}
+        trainer.optimizer.register_step_pre_hook(self._copy)
+        if trainer.step == 0:
+            trainer.record("body_norm", parameter_norm(body))
+
+    def _copy(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._due(self._trainer, self._trainer.step + 1):
+            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            self._before = {p: p.detach().clone() for p in parameters}
+
+    def _due(self, trainer: Trainer, step: int) -> bool:
+        return step % self._every == 0 or step in (1, trainer.config.steps)
+
+    def on_step(self, trainer: Trainer) -> None:
+        """Compare with the parameters before the update."""
+        if not self._before or trainer.lr == 0:
+            return
+        everything, body = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+        decoupled = not isinstance(trainer.optimizer, Adam) or isinstance(trainer.optimizer, AdamW)
+        for group in trainer.optimizer.param_groups:
+            decay = group["weight_decay"] if decoupled else 0.0
+            for parameter in group["params"]:
+                sums = _sums(self._before[parameter], parameter.detach(), trainer.lr, decay)
+                everything += sums
+                if parameter in self._body:
+                    body += sums
+        self._before = {}
+        for prefix, found in (("", everything), ("body_", body)):
+            update, radial, before, after = found.tolist()
+            trainer.record(f"{prefix}update", math.sqrt(update))
+            trainer.record(f"{prefix}radial", radial / math.sqrt(before) if before else 0.0)
+        trainer.record("body_norm", math.sqrt(after))
+
+
+def _sums(before: Tensor, after: Tensor, lr: float, decay: float) -> Tensor:
+    """‖v‖², ⟨θ, v⟩, ‖θ‖² before and after, in float64."""
+    before, after = before.double().flatten(), after.double().flatten()
+    rest = (after - (1 - lr * decay) * before) / lr
+    return torch.stack([rest @ rest, before @ rest, before @ before, after @ after]).cpu()

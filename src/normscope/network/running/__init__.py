@@ -1,0 +1,1 @@
+"""Run a model: find and load it, prepare its inputs, switch it to evaluation, pass batches through it."""

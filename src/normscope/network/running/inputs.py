@@ -1,0 +1,194 @@
+"""Text to batches: tokenised, sorted by length, cut to what the model allows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import ModelError, UsageError
+from normscope.network.running.batches import Batch
+
+BATCH_TOKENS = 1024
+"""Positions in one batch, padding included: enough to keep a processor busy, small beside the weights."""
+
+EXAMPLE_TOKENS = 24
+"""Longest sentence whose attention is shown."""
+
+_UNKNOWN_ALLOWED = 0.5
+_UNKNOWN_WORTH_SAYING = 0.05
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Batches of one text for one model, and what the reader should know about them."""
+
+    batches: tuple[Batch, ...]
+    example: Batch
+    """One short sentence, to show attention on."""
+    example_tokens: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def read_sentences(path: Path | None, limit: int | None = 100) -> list[str]:
+    """The first sentences of a text file, one a line; without a file, of prose that every Python carries."""
+    lines = _lines(path) if path is not None else _prose()
+    found = [line.strip() for line in lines if line.strip()][:limit]
+    if not found:
+        raise UsageError(f"{path or 'the text'} is empty: expected one sentence a line")
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"no text at {path}: give a file with one sentence a line") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from None
+
+
+def _prose() -> list[str]:
+    """Sentences of Python's own reference manual, as the interpreter carries it."""
+    from pydoc_data.topics import topics
+
+    paragraphs = (part for name in sorted(topics) for part in topics[name].split("\n\n"))
+    sentences = (" ".join(part.split()) for part in paragraphs if part[:1].isalpha() and "::" not in part)
+    return [sentence for sentence in sentences if 40 <= len(sentence) <= 300]
+
+
+def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: int = BATCH_TOKENS) -> Corpus:
+    """Tokenise sentences for a model; similar lengths share a batch, so that little is padding."""
+    encoded = [list(ids) for ids in tokenizer(list(sentences), verbose=False)["input_ids"]]
+    warnings = list(_unknown(encoded, tokenizer))
+    limit = longest_allowed(model, tokenizer)
+    cut = sum(len(ids) > limit for ids in encoded) if limit else 0
+    if cut:
+        warnings.append(
+            f"{cut} of {len(encoded)} sequences are longer than the model allows and were cut to "
+            f"{limit} tokens"
+        )
+    kept = sorted((ids[:limit] for ids in encoded if ids), key=len, reverse=True)
+    if not kept:
+        raise UsageError("the text has no tokens: expected one sentence a line")
+    _check_vocabulary(kept, model)
+    groups = _by_length(kept, tokens, padded=_takes_mask(model))
+    batches = tuple(_batch(rows, tokenizer, model) for rows in groups)
+    short = next((ids for ids in kept if len(ids) <= EXAMPLE_TOKENS), kept[-1])[:EXAMPLE_TOKENS]
+    words = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(short))
+    return Corpus(batches, _batch([short], tokenizer, model), words, tuple(warnings))
+
+
+def longest_allowed(model: nn.Module, tokenizer: Any) -> int | None:
+    """How many positions a model has, where it has a limit; learned tables may reserve some for padding."""
+    config = getattr(model, "config", None)
+    sizes = [getattr(config, name, None) for name in _LENGTHS]
+    sizes += [_learned_positions(model)]
+    sizes += [getattr(tokenizer, "model_max_length", None)]
+    known = [size for size in sizes if isinstance(size, int) and 0 < size < 1_000_000]
+    return min(known, default=None)
+
+
+def _learned_positions(model: nn.Module) -> int | None:
+    """RoBERTa counts positions from padding_idx + 1, so that its table is longer than its longest text."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and "position" in name.rpartition(".")[2]:
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            return module.num_embeddings - reserved
+    return None
+
+
+def _unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator[str]:
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    total = sum(map(len, encoded))
+    share = (
+        sum(ids.count(unknown) for ids in map(list, encoded)) / total
+        if total and unknown is not None
+        else 0.0
+    )
+    if share > _UNKNOWN_ALLOWED:
+        raise UsageError(
+            f"{share:.0%} of the text's tokens are unknown to the model's tokenizer: give text in the "
+            "language and alphabet that the model was trained on"
+        )
+    if share > _UNKNOWN_WORTH_SAYING:
+        yield f"{share:.0%} of the tokens are unknown to the tokenizer; is it the language of this model?"
+
+
+def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
+    size = getattr(getattr(model, "config", None), "vocab_size", None)
+    largest = max(map(max, rows))
+    if isinstance(size, int) and largest >= size:
+        raise ModelError(
+            f"the tokenizer makes token {largest}, but the model knows only {size}: it is another model's "
+            "tokenizer (--tokenizer FOLDER_OR_ID)"
+        )
+
+
+def _by_length(rows: Sequence[list[int]], tokens: int, padded: bool) -> Iterator[list[list[int]]]:
+    """Rows from long to short, each group's padded size within `tokens` and never square.
+
+    A batch with as many rows as positions would not show which axis is the sequence. A model
+    that takes no mask could see padding, so its groups are of one length.
+    """
+    group: list[list[int]] = []
+    for row in rows:
+        full = group and (len(group) + 1) * len(group[0]) > tokens
+        if full or (group and not padded and len(row) != len(group[0])):
+            yield from _not_square(group)
+            group = []
+        group.append(row)
+    yield from _not_square(group)
+
+
+def _not_square(group: list[list[int]]) -> Iterator[list[list[int]]]:
+    if len(group) != len(group[0]) or len(group) == 1:
+        yield group
+    else:
+        yield group[:-1]
+        yield group[-1:]
+
+
+def _batch(rows: Sequence[Sequence[int]], tokenizer: Any, model: nn.Module) -> Batch:
+    width = max(map(len, rows))
+    padding = getattr(tokenizer, "pad_token_id", None) or 0
+    ids = torch.tensor([[*row, *[padding] * (width - len(row))] for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    device = next(model.parameters()).device
+    return _arguments(ids.to(device), mask.to(device), model)
+
+
+def _arguments(ids: Tensor, mask: Tensor, model: nn.Module) -> Batch:
+    """What the model is called with; an encoder–decoder model also reads the text as its decoder's past."""
+    kwargs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+    config: Any = getattr(model, "config", None)
+    real = mask.bool()
+    if not getattr(config, "is_encoder_decoder", False):
+        return Batch((), _accepted(kwargs, model), real)
+    start = getattr(config, "decoder_start_token_id", None)
+    begin = torch.full_like(
+        ids[:, :1], start if start is not None else getattr(config, "pad_token_id", None) or 0
+    )
+    kwargs |= {"decoder_input_ids": torch.cat([begin, ids[:, :-1]], 1), "decoder_attention_mask": mask}
+    return Batch((), _accepted(kwargs, model), real, real)
+
+
+def _takes_mask(model: nn.Module) -> bool:
+    known = inspect.signature(model.forward).parameters
+    return "attention_mask" in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
+
+
+def _accepted(kwargs: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Without a mask where the model takes none, and with caches for generation switched off."""
+    known = inspect.signature(model.forward).parameters
+    if not _takes_mask(model):
+        kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}
+    return kwargs | {name: False for name in ("use_cache", "use_mems") if name in known}

@@ -1,0 +1,4 @@
+"""Why the norm grows and where it is going: budget, equilibrium, learning rates, forecast.
+
+From outside, use `budget.norm_budget` and `forecast.forecast`.
+"""

@@ -1,0 +1,202 @@
+"""The recursion behind norm growth, and where it comes to rest.
+
+An optimizer with decoupled weight decay λ moves θ ← (1 − ηλ)·θ + η·g, so that exactly
+
+    ρ²_{t+1} = (1 − ηλ)²·ρ²_t + 2(1 − ηλ)·η·a_t + η²·u_t²          a = ⟨θ, g⟩, u = ‖g‖
+
+What decay does not explain is the *drive*: D_t = (2(1 − ηλ)·a_t/η + u_t²), growth of ρ² per step in units
+of η². Where updates are misaligned (a ≈ 0) the drive is the squared size of the optimizer's direction; with
+momentum, successive updates are alike, a is positive, and the drive is larger than u² by what they share.
+A constant drive gives (Merrill et al. 2021, section 3, with decoupled decay added)
+
+    ρ²_t → ρ*² = η·D/(2λ − ηλ²),   approached as (1 − ηλ)^(2t),   turning by √(2ηλ)·√n in n steps at rest.
+
+With momentum β and gradients that are independent from step to step, D = u²·(1 + β)/(1 − β): 19 times the
+squared size of one update for Adam's β₁ = 0.9, which is what small transformers show (docs/laws.md). The
+drive of a run follows from its norms alone, given η and λ: no gradient has to be recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from normscope.errors import SeriesError
+from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates
+from normscope.theory.laws.laws import Array
+
+_UNKNOWN_SCALING = 1 / 3
+_SETTLED = 0.01  # ρ² within this share of its resting value counts as there
+
+
+@dataclass(frozen=True, eq=False)
+class Drive:
+    """The drive over the intervals of a series: `values[i]` holds from `steps[i]` to `steps[i + 1]`.
+
+    `weights` is how much each interval's growth depends on its drive, Σ η² with later decay counted.
+    """
+
+    steps: Array
+    values: Array
+    weights: Array
+
+
+def transition(start: float, end: float, rates: Rates) -> tuple[float, float]:
+    """(A, S) with ρ²_end = A·ρ²_start + S·D for a drive that is constant in between."""
+    kept, gained = transitions(np.array([start, end]), rates)
+    return float(kept[0]), float(gained[0])
+
+
+def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:
+    """(A, S) of every interval between increasing `edges`.
+
+    Inside an interval the rates are taken as constant over at most SEGMENTS pieces, each summed in
+    closed form: exact for constant rates, and for a schedule as good as its midpoint rule.
+    """
+    pieces = np.clip(np.diff(edges), 1, max(SEGMENTS // max(len(edges) - 1, 1), 8)).astype(int)
+    kept, gained = np.ones(len(pieces)), np.zeros(len(pieces))
+    for i, count in enumerate(pieces):
+        cuts = np.linspace(edges[i], edges[i + 1], count + 1)
+        lengths = np.diff(cuts)
+        # the update that leads to step t is made with the rate in force just before it
+        eta, decay = rates.at((cuts[:-1] + cuts[1:]) / 2)
+        kept[i], gained[i] = _chain(1.0 - eta * decay, eta**2, lengths)
+    return kept, gained
+
+
+def _chain(factor: Array, squared: Array, lengths: Array) -> tuple[float, float]:
+    """Compose ρ² ← f²·ρ² + η²·D, repeated `length` times in each piece."""
+    log = 2 * np.log(np.maximum(factor, 1e-12))
+    shrink = np.exp(lengths * log)
+    rate = -np.expm1(log)
+    inside = np.where(rate > 1e-12, -np.expm1(lengths * log) / np.where(rate > 1e-12, rate, 1.0), lengths)
+    later = np.append(np.cumprod(shrink[::-1])[::-1][1:], 1.0)
+    return float(np.prod(shrink)), float((squared * inside * later).sum())
+
+
+def drive(steps: Array, sumsq: Array, rates: Rates) -> Drive:
+    """The drive of each interval that turns ρ² at its start into ρ² at its end."""
+    if len(steps) < 2:
+        raise SeriesError(f"{len(steps)} point: the drive of a run needs its norm at two steps at least")
+    kept, gained = transitions(steps, rates)
+    if not (gained > 0).any():
+        raise SeriesError("the learning rate is zero over the whole run: nothing drives the norm")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.where(gained > 0, (sumsq[1:] - kept * sumsq[:-1]) / gained, np.nan)
+    return Drive(steps, values, gained)
+
+
+def recurse(start: float, sumsq: float, steps: Array, rates: Rates, drive: float) -> Array:
+    """ρ² at increasing `steps` ≥ start under a constant drive."""
+    kept, gained = transitions(np.concatenate([[start], steps]), rates)
+    out = np.empty(len(steps))
+    for i, (a, s) in enumerate(zip(kept, gained, strict=True)):
+        sumsq = max(a * sumsq + s * drive, 0.0)
+        out[i] = sumsq
+    return out
+
+
+@dataclass(frozen=True)
+class DriveEstimate:
+    """The drive to expect: the mean over the later half of a run, and how well that is known.
+
+    `error` is the standard deviation of its logarithm from one stretch to the next; `drift` how much that
+    moved over the last doubling of the steps, and is expected to move, either way, over the next;
+    `restless` the variance of single intervals times their length, which averages out over a long way.
+    """
+
+    value: float
+    error: float
+    drift: float
+    restless: float = 0.0
+
+    def spread(self, now: float, ahead: Array, changed: Array | float = 0.0) -> Array:
+        """Standard deviation of the logarithm of the mean drive from step `now` to the steps `ahead`.
+
+        `changed` is by how much, in logarithm, the learning rate will differ from the one the drive was
+        measured at. Misaligned updates keep their drive, aligned ones have it grow as 1/η: what a change
+        of rate does lies between the two, and a third of the change is the standard deviation.
+        """
+        moved = self.drift * np.log2(np.maximum(ahead / max(now, 1.0), 1.0))
+        scaled = np.abs(changed) * _UNKNOWN_SCALING
+        restless = self.restless / np.maximum(ahead - now, 1.0)
+        spread: Array = np.sqrt(self.error**2 + moved**2 + scaled**2 + restless)
+        return spread
+
+
+def expected_drive(found: Drive) -> DriveEstimate:
+    """The drive of the later half; the future is one more part that scatters like the four of that half."""
+    there = np.isfinite(found.values) & (found.weights > 0)
+    ends, values, weights = found.steps[1:][there], found.values[there], found.weights[there]
+    late = ends > ends[-1] / 2 if (ends > ends[-1] / 2).sum() >= 2 else np.ones(len(ends), dtype=bool)
+    value = _mean(values[late], weights[late])
+    if value <= 0:
+        return DriveEstimate(value, 0.0, 0.0)
+    parts = np.array_split(np.flatnonzero(late), min(4, int(late.sum())))
+    means = np.array([_mean(values[part], weights[part]) for part in parts])
+    scatter = float(np.std(means, ddof=1) / value) if len(means) > 1 else 0.5
+    error = scatter * np.sqrt(1 + 1 / len(means))
+    lengths = np.diff(found.steps)[there][late]
+    restless = float(np.var(values[late]) * lengths.mean()) / value**2
+    return DriveEstimate(value, error, _drift(ends, values, weights, value), restless)
+
+
+def _mean(values: Array, weights: Array) -> float:
+    return float((values * weights).sum() / weights.sum())
+
+
+def _drift(ends: Array, values: Array, weights: Array, late_value: float) -> float:
+    """|log| of the mean drive over the last half of the steps against the quarter before it."""
+    early = (ends > ends[-1] / 4) & (ends <= ends[-1] / 2)
+    before = _mean(values[early], weights[early]) if early.any() else 0.0
+    return float(abs(np.log(late_value / before))) if before > 0 else 0.5
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """Where the norm comes to rest under constant rates.
+
+    `steps` is how many more it takes to be within 1 % in ρ², `half_life` how many halve the distance;
+    `angular_update` is the pace of rotation there: after n steps the direction has turned by about
+    `angular_update`·√n radians, √(2ηλ) for small ηλ. `exists` is False without weight decay or with a
+    drive that is not positive.
+    """
+
+    exists: bool
+    norm: float | None
+    low: float | None
+    high: float | None
+    steps: int | None
+    half_life: int | None
+    angular_update: float | None
+    lr: float
+    weight_decay: float
+
+
+def equilibrium(
+    drive: DriveEstimate, sumsq: float, lr: float, weight_decay: float, step: float = 0.0
+) -> Equilibrium:
+    """The resting norm for a drive, and the way to it from ρ² = `sumsq` at `step`."""
+    factor = 1.0 - lr * weight_decay
+    if lr == 0 or weight_decay == 0 or drive.value <= 0:
+        return Equilibrium(False, None, None, None, None, None, None, lr, weight_decay)
+    rest = lr**2 * drive.value / (1.0 - factor**2)
+    pace = -2 * float(np.log(factor))
+    away = abs(sumsq / rest - 1)
+    steps = int(np.ceil(np.log(away / _SETTLED) / pace)) if away > _SETTLED else 0
+    then = np.array([step + max(steps, 1 / pace)])
+    wide = float(np.exp(0.98 * drive.spread(step, then)[0]))  # 1.96 in ρ², half of it in ρ
+    norm = float(np.sqrt(rest))
+    half = int(np.ceil(np.log(2) / pace))
+    angle = float(np.sqrt(1.0 - factor**2))
+    return Equilibrium(True, norm, norm / wide, norm * wide, steps, half, angle, lr, weight_decay)
+
+
+def one_step_angle(angular_update: float, momentum: float) -> float:
+    """The angle between θ before and after one update, when updates are averages over past gradients.
+
+    With momentum β successive updates share β of their direction, so n of them add up to a walk as long
+    as n·(1 + β)/(1 − β) independent ones: each is shorter than the walk's pace by the root of that.
+    """
+    return float(angular_update * np.sqrt((1 - momentum) / (1 + momentum)))

@@ -1,0 +1,197 @@
+"""What a series says for and against each law, weighed so that no accident of sampling decides.
+
+Three things separate this from the plain fits whose R² is reported:
+
+* points count by the stretch of √t they stand for, so that a dense late part does not decide alone;
+* outliers count less (soft-L1, by iteratively reweighted least squares on the best law);
+* each law is judged with first-order autocorrelated errors, φ estimated from its own residuals: a law
+  whose misfit could be slowly varying noise is not rejected for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, weighed_rss
+from normscope.theory.laws.intervals import autocorrelation
+from normscope.theory.laws.laws import Array
+
+MIN_POINTS = 8
+_HELD_OUT = 0.2
+_SPACING_RANGE = 4.0  # no point counts more than this times, or less than a quarter of, the average
+_SOFT = 2.5  # residuals beyond this many standard deviations begin to count less
+_ROUNDS = 4
+_ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
+_NOTHING = 1e-9
+_SAME_PHI = 0.05
+_HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation makes up for that
+
+
+@dataclass(frozen=True)
+class Support:
+    """The robust fit of one law; `score` is its AICc there and `delta` the distance from the best."""
+
+    fit: Fit
+    phi: float
+    score: float
+    holdout: float | None
+    delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The support of every law on one series; empty when there are too few points to judge."""
+
+    supports: Mapping[str, Support]
+    roots: Array
+
+    def of(self, name: str) -> Support | None:
+        """The support of one law."""
+        return self.supports.get(name)
+
+    @property
+    def ranked(self) -> list[str]:
+        """Law names, best first."""
+        return sorted(self.supports, key=lambda name: self.supports[name].score)
+
+    @property
+    def phi(self) -> float | None:
+        """Autocorrelation of the best law's residuals."""
+        return self.supports[self.ranked[0]].phi if self.supports else None
+
+
+def weigh(plain: Mapping[str, Fit], steps: Array, values: Array) -> Evidence:
+    """Refit every law robustly, starting from its plain fit."""
+    if len(steps) < MIN_POINTS:
+        return Evidence({}, np.ones(len(steps)))
+    weights = spacing_weights(steps)
+    weights = weights * _outlier_weights(plain, steps, values, weights)
+    roots = np.sqrt(weights / weights.mean())
+    sound = _weighed(plain, steps, values, Metric(roots))
+    hopeless = _HOPELESS * min(fit.rss for fit in sound.values())
+    found = {n: _support(fit, steps, values, roots, fit.rss > hopeless) for n, fit in sound.items()}
+    kept = {name: support for name, support in found.items() if support is not None}
+    lowest = min((support.score for support in kept.values()), default=0.0)
+    return Evidence({n: _with_delta(s, lowest) for n, s in kept.items()}, roots)
+
+
+def _weighed(plain: Mapping[str, Fit], steps: Array, values: Array, metric: Metric) -> dict[str, Fit]:
+    """Every law refitted with weights; one that is hopeless even with its plain fit keeps that."""
+    sums = {name: weighed_rss(fit, steps, values, metric) for name, fit in plain.items()}
+    limit = 4 * _HOPELESS * min(sums.values())
+    fits = {
+        name: replace(fit, rss=sums[name])
+        if sums[name] > limit
+        else fit_law(fit.law, steps, values, metric, fit.params)
+        for name, fit in plain.items()
+    }
+    return {name: fit for name, fit in fits.items() if fit is not None}
+
+
+def _with_delta(support: Support, lowest: float) -> Support:
+    return replace(support, delta=support.score - lowest)
+
+
+def spacing_weights(steps: Array) -> Array:
+    """The stretch of the √t axis each point stands for, over the average, within a factor of four."""
+    root = np.sqrt(steps)
+    edges = np.concatenate([root[:1], (root[1:] + root[:-1]) / 2, root[-1:]])
+    stretch = np.diff(edges)
+    stretch[0], stretch[-1] = 2 * stretch[0], 2 * stretch[-1]
+    weights: Array = np.clip(stretch / stretch.mean(), 1 / _SPACING_RANGE, _SPACING_RANGE)
+    return weights
+
+
+def _outlier_weights(plain: Mapping[str, Fit], steps: Array, values: Array, spacing: Array) -> Array:
+    """Soft-L1 weights from the law that fits best once gross outliers are out of the way."""
+    alone = isolated(values)
+    kept = list(plain.values())
+    if alone.any():
+        metric = Metric(np.sqrt(spacing * np.where(alone, _NOTHING, 1.0)))
+        fits = [fit_law(fit.law, steps, values, metric, fit.params) for fit in kept]
+        kept = [fit for fit in fits if fit is not None]
+    best = min(kept, key=lambda fit: len(steps) * log_variance(fit.rss, values) + 2 * len(fit.params))
+    weights = np.ones(len(steps))
+    for _ in range(_ROUNDS):
+        before, weights = weights, _soft(values - best.law.value(steps, best.params))
+        weights = np.where(alone, _NOTHING, weights)
+        if np.abs(weights - before).max() < 0.02:
+            break
+        best = fit_law(best.law, steps, values, Metric(np.sqrt(spacing * weights)), best.params) or best
+    return weights
+
+
+def isolated(values: Array) -> NDArray[np.bool_]:
+    """Points far from the median of their neighbours, whatever the law: a broken checkpoint, not growth."""
+    if len(values) < MIN_POINTS:
+        return np.zeros(len(values), dtype=bool)
+    padded = np.pad(values, 2, mode="reflect", reflect_type="odd")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 5)
+    away = values - np.median(windows, axis=1)
+    usual = float(np.median(np.abs(np.diff(values))))
+    return (np.abs(_standard(away)) > _ALONE) & (np.abs(away) > _ALONE * usual)
+
+
+def _soft(residuals: Array) -> Array:
+    """Soft-L1 weights 1/√(1 + (r/s)²), s a robust multiple of the spread."""
+    weights: Array = 1 / np.sqrt(1 + np.square(_standard(residuals) / _SOFT))
+    return weights
+
+
+def _standard(residuals: Array) -> Array:
+    """Residuals in robust standard deviations; zeros where more than half are exactly zero."""
+    spread = 1.4826 * float(np.median(np.abs(residuals)))
+    floor = 1e-3 * float(np.sqrt(np.mean(np.square(residuals))))
+    scale = max(spread, floor)
+    return residuals / scale if scale > 0 else np.zeros_like(residuals)
+
+
+def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool) -> Support | None:
+    """Judge a law fitted with weights alone; one that is not hopeless is refitted with its φ first."""
+    robust, phi = fit, _phi(fit, steps, values, roots)
+    for _ in range(0 if hopeless else 2):
+        again = fit_law(fit.law, steps, values, Metric(roots, phi), robust.params)
+        if again is None:
+            return None
+        robust, before, phi = again, phi, _phi(again, steps, values, roots)
+        if abs(phi - before) < _SAME_PHI:
+            break
+    judged = replace(robust, rss=weighed_rss(robust, steps, values, Metric(roots, phi)))
+    score = _score(judged, phi, values, roots)
+    if score is None:
+        return None
+    return Support(judged, phi, score, None if hopeless else _holdout(robust, steps, values, roots))
+
+
+def _phi(fit: Fit, steps: Array, values: Array, roots: Array) -> float:
+    return autocorrelation(roots * (values - fit.law.value(steps, fit.params)), len(fit.params))
+
+
+def _score(fit: Fit, phi: float, values: Array, roots: Array) -> float | None:
+    """AICc of a law with first-order autocorrelated errors; k counts the variance and φ.
+
+    Unequal weights make chance gains larger than the likelihood believes, by the mean square of the
+    weights over the square of their mean: so many fewer points count.
+    """
+    k, points = len(fit.params) + 2, len(values)
+    if points <= k + 1:
+        return None
+    penalty = 2 * k + 2 * k * (k + 1) / (points - k - 1)
+    counted = points / float(np.mean(roots**4))
+    return counted * log_variance(fit.rss, values) - float(np.log1p(-(phi**2))) + penalty
+
+
+def _holdout(fit: Fit, steps: Array, values: Array, roots: Array) -> float | None:
+    """Root mean square error on the last fifth when fitted to the rest, as a share of the growth."""
+    kept = len(steps) - max(1, round(_HELD_OUT * len(steps)))
+    if kept <= len(fit.params):
+        return None
+    early = fit_law(fit.law, steps[:kept], values[:kept], Metric(roots[:kept]), fit.params)
+    if early is None:
+        return None
+    missed = values[kept:] - fit.law.value(steps[kept:], early.params)
+    return float(np.sqrt(np.mean(np.square(missed))) / np.ptp(values))

@@ -1,0 +1,200 @@
+"""Least squares for a law: a search over its shape, then Levenberg–Marquardt with its own gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from normscope.theory.laws.laws import Array, Law
+
+_POLISH_STEPS = 40
+_ZOOMS = 3
+_LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more would stop short of the minimum
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How residuals are weighed: by √weight first, then freed of first-order autocorrelation.
+
+    With φ = 0 and unit weights this is plain least squares. The matrix is never formed; `apply` works
+    on anything whose last axis is the points.
+    """
+
+    roots: Array
+    phi: float = 0.0
+
+    @classmethod
+    def plain(cls, points: int) -> Metric:
+        """Ordinary least squares."""
+        return cls(np.ones(points))
+
+    def apply(self, rows: Array) -> Array:
+        """The rows (…, points) in coordinates where errors are alike and independent."""
+        scaled: Array = rows * self.roots
+        if self.phi == 0.0:
+            return scaled
+        out = scaled.copy()
+        out[..., 0] *= np.sqrt(1 - self.phi**2)
+        out[..., 1:] -= self.phi * scaled[..., :-1]
+        return out
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One law fitted to one series: parameters and the residual sum of squares in the metric."""
+
+    law: Law
+    params: Array
+    rss: float
+
+
+def log_variance(rss: float, values: Array) -> float:
+    """log(rss/n), with a floor at a billionth of the range: below it fits differ by rounding alone."""
+    floor = len(values) * (1e-9 * float(np.ptp(values))) ** 2
+    return float(np.log(max(rss, floor) / len(values)))
+
+
+def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
+    """The least-squares fit of `law`, or None where it has no finite one (a squared law of negative values).
+
+    `start` continues from known parameters instead of searching for the shape again.
+    """
+    if law.squared and (values <= 0).any():
+        return None
+    with np.errstate(all="ignore"):
+        if start is None or law.slope is None:
+            start = _search(law, steps, values, metric)
+        if start is None:
+            return None
+        if law.kinked:
+            return _zoom(law, start, steps, values, metric)
+        if law.slope is None and not law.squared:
+            return Fit(law, start, _rss(law, start, steps, values, metric))
+        return _polish(law, start, steps, values, metric)
+
+
+def _search(law: Law, steps: Array, values: Array, metric: Metric) -> Array | None:
+    """Best over a grid of shapes."""
+    shapes = law.guesses(steps) if law.guesses else np.zeros(1)
+    return _best_shape(law, shapes, steps, values, metric)
+
+
+def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
+    """Ever finer grids around a shape in which the law is not smooth."""
+    assert law.bounds is not None
+    low, high = law.bounds(steps)
+    place, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
+    reach = float(steps[min(place + apart, len(steps) - 1)] - steps[max(place - apart, 0)]) / 2
+    found = start
+    for _ in range(_ZOOMS):
+        shapes = np.clip(found[-1] + np.linspace(-reach, reach, 9), low, high)
+        better = _best_shape(law, shapes, steps, values, metric)
+        if better is None:
+            return None
+        found, reach = better, reach / 4
+    return Fit(law, found, _rss(law, found, steps, values, metric))
+
+
+def _best_shape(law: Law, shapes: Array, steps: Array, values: Array, metric: Metric) -> Array | None:
+    """The best of the given shapes with its coefficients; each leaves a linear problem."""
+    coefficients, rss = _coefficients(law, shapes, steps, values, values, metric)
+    if not np.isfinite(rss).any():
+        return None
+    best = int(np.argmin(np.where(np.isfinite(rss), rss, np.inf)))
+    return np.append(coefficients[best], shapes[best]) if law.slope else coefficients[best]
+
+
+def _coefficients(
+    law: Law, shapes: Array, steps: Array, values: Array, near: Array, metric: Metric
+) -> tuple[Array, Array]:
+    """Coefficients (grid, terms) and residual sums (grid,); a squared law is linearised at `near`."""
+    rows = np.stack([law.basis(steps, float(q)) for q in shapes])
+    if not law.squared:
+        return _project(metric.apply(rows), metric.apply(values))
+    scale = 1 / (2 * near)
+    return _project(metric.apply(rows * scale), metric.apply(near * (2 * values - near) * scale))
+
+
+def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
+    """Coefficients (grid, terms) and residual sums (grid,) of `wanted` on rows (grid, terms, points)."""
+    norms = np.sqrt(np.einsum("gkn,gkn->gk", rows, rows))
+    usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
+    norms = np.where(usable[:, None], norms, 1.0)
+    unit = rows / norms[..., None]
+    unit[~usable] = 0.0
+    gram = unit @ unit.transpose(0, 2, 1) + 1e-15 * np.eye(rows.shape[1])
+    gram[~usable] = np.eye(rows.shape[1])
+    solved = np.linalg.solve(gram, (unit @ wanted)[..., None])[..., 0]
+    rest = wanted - np.einsum("gk,gkn->gn", solved, unit)
+    rss = np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
+    return solved / norms, rss
+
+
+def weighed_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
+    """The residual sum of squares of a fit in another metric."""
+    return _rss(fit.law, fit.params, steps, values, metric)
+
+
+def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> float:
+    rest = metric.apply(values - law.value(steps, params))
+    return float(rest @ rest)
+
+
+def _polish(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
+    """Levenberg–Marquardt from `params`, with the shape kept inside its bounds."""
+    here = _Place(law, steps, values, metric, params)
+    damping = _LEAST_DAMPING
+    for _ in range(_POLISH_STEPS):
+        there = _Place(law, steps, values, metric, here.step(damping))
+        settled = abs(here.rss - there.rss) <= _TOLERANCE * here.rss
+        if there.rss < here.rss:  # never true of NaN
+            here, damping = there, max(damping / 100, _LEAST_DAMPING)
+        else:
+            damping *= 10
+        if (settled and damping <= 1e-8) or damping > 1e4:
+            break
+    return Fit(law, here.params, here.rss) if np.isfinite(here.rss) else None
+
+
+class _Place:
+    """Parameters with their residuals, and the damped Gauss–Newton step from there.
+
+    Only the shape takes the step: the coefficients are then solved for, which follows the curved valley
+    that a power and its coefficients form (Golub and Pereyra's variable projection).
+    """
+
+    def __init__(self, law: Law, steps: Array, values: Array, metric: Metric, params: Array) -> None:
+        self._problem = law, steps, values, metric
+        self.params = params
+        self._curve = law.value(steps, params)
+        self._rest = metric.apply(values - self._curve)
+        self.rss = float(self._rest @ self._rest)
+
+    @cached_property
+    def _system(self) -> tuple[Array, Array, Array]:
+        """Scale, Gram matrix and right-hand side of the normal equations, for any damping."""
+        law, steps, _, metric = self._problem
+        jacobian = metric.apply(law.gradient(steps, self.params).T)
+        scale = np.sqrt(np.einsum("kn,kn->k", jacobian, jacobian))
+        scale = np.where(scale > 0, scale, 1.0)
+        unit = jacobian / scale[:, None]
+        return scale, unit @ unit.T, unit @ self._rest
+
+    def step(self, damping: float) -> Array:
+        """Where the step leads; nowhere when the system has no solution."""
+        law, steps, values, metric = self._problem
+        scale, gram, right = self._system
+        try:
+            moved = np.linalg.solve(gram + damping * np.eye(len(scale)), right)
+        except np.linalg.LinAlgError:
+            return self.params
+        params: Array = self.params + moved / scale
+        if law.bounds is None:
+            return params
+        low, high = law.bounds(steps)
+        params[-1] = min(max(params[-1], low), high)
+        solved, _ = _coefficients(law, params[-1:], steps, values, np.maximum(self._curve, 1e-300), metric)
+        return np.append(solved[0], params[-1])

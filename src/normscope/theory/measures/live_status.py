@@ -1,0 +1,116 @@
+"""The newest record of a live run in a few numbers: what `normscope watch` shows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from normscope.anatomy import in_scope
+from normscope.errors import RunFileError, UsageError
+from normscope.run import NO_PREVIOUS, Run
+from normscope.theory.measures import formulas
+from normscope.theory.measures.measures import GROUPINGS
+
+LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
+
+
+@dataclass(frozen=True)
+class LiveGroup:
+    """One group at the newest step; None where it was not measured.
+
+    `exponent` is p of norm ∝ tᵖ, between half the steps and now.
+    """
+
+    group: str
+    norm: float
+    exponent: float | None
+    update: float | None
+    alignment: float | None
+    gradient: float | None
+    nonfinite: int
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """Where a training run stands."""
+
+    run: str
+    step: int
+    records: int
+    seconds_ago: float
+    """Since the file was written last."""
+    scalars: Mapping[str, float]
+    groups: Sequence[LiveGroup]
+    """The whole scope first, as `total`."""
+    alarms: Sequence[Mapping[str, Any]]
+
+
+def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
+    """The newest record of the run's last stage, as a whole and by group."""
+    if by not in GROUPINGS:
+        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
+    stage = (run.stages() or [""])[-1]
+    key = (stage, NO_PREVIOUS)
+    ((step, records),) = run.query(f"SELECT MAX(step), COUNT(DISTINCT step) FROM weight WHERE {LIVE}", key)
+    if step is None:
+        raise RunFileError(
+            f"{run.path} holds no record of a live run yet: it is written by normscope.Monitor"
+        )
+    half = run.query(
+        f"SELECT MAX(step) FROM weight WHERE {LIVE} AND step <= ? AND step > 0", (*key, step // 2)
+    )[0][0]
+    counted = in_scope(run.tensors(), scope, lambda tensor: (tensor.role, tensor.shape))
+    tensors = {tensor.id: tensor for tensor in counted}
+    names = {number: GROUPINGS[by](tensor) for number, tensor in tensors.items()}
+    now, before = (_Sums.by_group(run, key, at, names) for at in (step, half))
+    scalars = run.query("SELECT name, value, MAX(step) FROM scalar WHERE stage = ? GROUP BY name", (stage,))
+    return LiveState(
+        run=str(run.path),
+        step=step,
+        records=records,
+        seconds_ago=max(0.0, time.time() - run.path.stat().st_mtime),
+        scalars={name: value for name, value, _ in scalars},
+        groups=[_group(name, sums, before.get(name), step, half) for name, sums in now.items()],
+        alarms=run.artifacts("alarm").get(stage, []),
+    )
+
+
+@dataclass
+class _Sums:
+    """Sums of a group; None until a tensor has them."""
+
+    sumsq: float = 0.0
+    nonfinite: int = 0
+    dot: float | None = None
+    sumsq_delta: float | None = None
+    grad_sumsq: float | None = None
+
+    @classmethod
+    def by_group(
+        cls, run: Run, key: tuple[str, int], step: int | None, names: Mapping[int, str]
+    ) -> dict[str, _Sums]:
+        """The total and each group at one step, groups in the order of their names."""
+        columns = ("sumsq", "nonfinite", "dot", "sumsq_delta", "grad_sumsq")
+        sql = f"SELECT tensor, {', '.join(columns)} FROM weight WHERE {LIVE} AND step = ?"
+        found: dict[str, _Sums] = {"total": cls(), **{name: cls() for name in sorted(set(names.values()))}}
+        for tensor, *values in run.query(sql, (*key, step)):
+            for name in {"total", names[tensor]} if tensor in names else ():
+                for column, value in zip(columns, values, strict=True):
+                    if value is not None:
+                        setattr(found[name], column, (getattr(found[name], column) or 0) + value)
+        return found
+
+
+def _group(name: str, now: _Sums, before: _Sums | None, step: int, half: int | None) -> LiveGroup:
+    exponent = alignment = None
+    if before is not None and half and half < step and before.sumsq > 0 and now.sumsq > 0:
+        exponent = 0.5 * math.log(now.sumsq / before.sumsq) / math.log(step / half)
+    if now.dot is not None and now.sumsq_delta:
+        previous = formulas.sumsq_before(now.sumsq, now.dot, now.sumsq_delta)
+        alignment = formulas.alignment(now.dot, previous, now.sumsq_delta) if previous > 0 else None
+    update = None if now.sumsq_delta is None else math.sqrt(now.sumsq_delta)
+    gradient = None if now.grad_sumsq is None else math.sqrt(now.grad_sumsq)
+    return LiveGroup(name, math.sqrt(now.sumsq), exponent, update, alignment, gradient, now.nonfinite)

@@ -1,0 +1,203 @@
+"""What the additive sums of a run file mean: norm, cosine, alignment, budget, for any grouping.
+
+A group's sums are the sums of its tensors', so a grouping is made here and never
+costs a second read. With θ′ the previous checkpoint and Δ = θ − θ′:
+
+    norm       √‖θ‖²                              rms        √(‖θ‖²/numel)
+    update     ‖Δ‖                                cosine     (‖θ′‖² + ⟨θ′,Δ⟩) / (‖θ′‖·‖θ‖)
+    alignment  ⟨θ′,Δ⟩ / (‖θ′‖·‖Δ‖)                distance   ‖θ − θ₀‖
+    growth     ‖θ‖² − ‖θ′‖²  =  radial 2⟨θ′,Δ⟩ + diffusive ‖Δ‖², exactly
+
+No quantity but distance subtracts nearly equal numbers; distance comes from
+‖θ‖² − 2⟨θ₀,θ⟩ + ‖θ₀‖² and is good to about 1e-4·‖θ‖.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.anatomy import Place, in_scope
+from normscope.errors import RunFileError, UsageError
+from normscope.run import Run, TensorRow
+from normscope.theory.measures import formulas
+from normscope.theory.measures.time_series import Series
+from normscope.words import by_layer
+
+Array = NDArray[np.float64]
+
+GROUPINGS: Mapping[str, Callable[[TensorRow], str]] = {
+    "total": lambda tensor: "total",
+    "layer": lambda tensor: Place(tensor.component, tensor.layer, tensor.role, known=True).group,
+    "role": lambda tensor: tensor.role,
+    "component": lambda tensor: tensor.component,
+    "tensor": lambda tensor: tensor.name,
+}
+PAIRS = ("checkpoints", "updates")
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The sums of each group at each step; arrays are [steps, groups], NaN where there is no value.
+
+    `previous` is the step each step is compared with, −1 for none.
+    """
+
+    steps: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    groups: tuple[str, ...]
+    numel: Array
+    sumsq: Array
+    dot: Array
+    sumsq_delta: Array
+    dot_init: Array
+    sumsq_previous: Array
+    sumsq_first: Array
+    nonfinite: Array
+
+    def measure(self, name: str) -> Array:
+        """One of MEASURES as an array [steps, groups]."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return MEASURES[name](self)
+
+
+MEASURES: Mapping[str, Callable[[Grouped], Array]] = {
+    "norm": lambda g: np.sqrt(g.sumsq),
+    "rms": lambda g: np.sqrt(g.sumsq / g.numel),
+    "cosine": lambda g: formulas.cosine(g.dot, g.sumsq_previous, g.sumsq),
+    "update": lambda g: np.sqrt(g.sumsq_delta),
+    "alignment": lambda g: formulas.alignment(g.dot, g.sumsq_previous, g.sumsq_delta),
+    "distance": lambda g: formulas.distance(g.sumsq, g.dot_init, g.sumsq_first),
+    "growth": lambda g: formulas.growth(g.dot, g.sumsq_delta),
+    "radial": lambda g: 2 * g.dot,
+    "diffusive": lambda g: g.sumsq_delta,
+    "nonfinite": lambda g: g.nonfinite,
+}
+COMPOUND = {"budget": ("growth", "radial", "diffusive")}
+
+
+def series(
+    run: Run, measure: str = "norm", by: str = "total", scope: str = "body", stage: str | None = None
+) -> list[Series]:
+    """One series a group: the values of a measure over the steps where it exists."""
+    if measure not in MEASURES:
+        raise UsageError(f"no measure is called {measure!r}: known are {', '.join([*MEASURES, *COMPOUND])}")
+    grouped = group(run, by=by, scope=scope, stage=stage)
+    values = grouped.measure(measure)
+    found = []
+    for column, name in enumerate(grouped.groups):
+        there = np.isfinite(values[:, column])
+        if there.any():
+            found.append(Series(name, grouped.steps[there], values[there, column]))
+    return found
+
+
+def group(
+    run: Run, *, by: str = "total", scope: str = "body", stage: str | None = None, pairs: str | None = None
+) -> Grouped:
+    """The sums of a run, added up over the groups of one grouping.
+
+    `pairs` says what θ′ is: the previous checkpoint, or the step before (a live
+    run). By default checkpoints where the run has them.
+    """
+    if by not in GROUPINGS:
+        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
+    stage = _stage(run, stage)
+    tensors = _tensors(run, stage, scope)
+    cube = _cube(run, stage, [tensor.id for tensor in tensors], pairs)
+    names = [GROUPINGS[by](tensor) for tensor in tensors]
+    groups = _order(by, names)
+    column = {name: i for i, name in enumerate(groups)}
+    index = np.array([column[name] for name in names])
+    numel = np.bincount(index, [tensor.numel for tensor in tensors], len(groups)).astype(np.float64)
+    sums = [_add(values, index, len(groups)) for values in cube.sums]
+    return Grouped(cube.steps, cube.previous, groups, numel, *sums)
+
+
+def _stage(run: Run, stage: str | None) -> str:
+    stages = run.stages()
+    if not stages:
+        raise RunFileError(
+            f"{run.path} holds no weight statistics yet: run 'normscope scan SOURCE --run {run.path}'"
+        )
+    if stage is None:
+        if len(stages) > 1:
+            raise UsageError(f"the run has several stages ({', '.join(stages)}): choose one with --stage")
+        return stages[0]
+    if stage not in stages:
+        raise UsageError(f"the run has no stage {stage!r}: it has {', '.join(map(repr, stages))}")
+    return stage
+
+
+def _tensors(run: Run, stage: str, scope: str) -> list[TensorRow]:
+    """The measured tensors of the scope; a model with no body (all roles unknown to it) keeps all."""
+    measured = {row[0] for row in run.query("SELECT DISTINCT tensor FROM weight WHERE stage = ?", (stage,))}
+    tensors = [tensor for tensor in run.tensors() if tensor.id in measured]
+    return in_scope(tensors, scope, lambda tensor: (tensor.role, tensor.shape))
+
+
+@dataclass(frozen=True)
+class _Cube:
+    steps: NDArray[np.int64]
+    previous: NDArray[np.int64]
+    sums: tuple[Array, ...]  # sumsq, dot, sumsq_delta, dot_init, sumsq_previous, sumsq_first, nonfinite
+
+
+def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
+    """Dense arrays [steps, tensors] of a stage's rows, one row chosen for each step."""
+    columns = "step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init"
+    sql = f"SELECT {columns} FROM weight WHERE stage = ?"
+    table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 8)
+    column = {tensor: i for i, tensor in enumerate(ids)}
+    place = np.array([column.get(int(t), -1) for t in table[:, 2]])
+    table, place = table[place >= 0], place[place >= 0]
+    steps, row = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
+    previous = _previous(run, stage, steps, pairs)
+
+    def dense(values: Array, keep: NDArray[np.bool_]) -> Array:
+        out = np.full((len(steps), len(ids)), np.nan)
+        out[row[keep], place[keep]] = values[keep]
+        return out
+
+    anyway = np.ones(len(table), dtype=bool)
+    paired = (table[:, 1] == previous[row]) & (previous[row] >= 0)
+    sumsq = dense(table[:, 3], anyway)
+    dot, delta = dense(table[:, 5], paired), dense(table[:, 6], paired)
+    init = dense(table[:, 7], ~np.isnan(table[:, 7]))
+    before = _rows_of(sumsq, steps, previous)
+    before = np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
+    first = np.broadcast_to(sumsq[:1], sumsq.shape)
+    return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], anyway)))
+
+
+def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None) -> NDArray[np.int64]:
+    rows = run.query("SELECT step FROM checkpoint WHERE stage = ? ORDER BY step", (stage,))
+    checkpoints = np.array([row[0] for row in rows], dtype=np.int64)
+    if pairs not in (None, *PAIRS):
+        raise UsageError(f"no pairs are called {pairs!r}: known are {', '.join(PAIRS)}")
+    if pairs == "updates" or (pairs is None and len(checkpoints) < 2):
+        return steps - 1
+    at = np.searchsorted(checkpoints, steps)
+    known = np.isin(steps, checkpoints) & (at > 0)
+    return np.where(known, checkpoints[np.maximum(at - 1, 0)], -1)
+
+
+def _rows_of(values: Array, steps: NDArray[np.int64], wanted: NDArray[np.int64]) -> Array:
+    at = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
+    there = steps[at] == wanted
+    return np.where(there[:, None], values[at], np.nan)
+
+
+def _add(values: Array, index: NDArray[np.int64], groups: int) -> Array:
+    """Add up columns by group; NaN where any tensor of the group has no value."""
+    out = np.zeros((values.shape[0], groups))
+    np.add.at(out.T, index, values.T)
+    return out
+
+
+def _order(by: str, names: list[str]) -> tuple[str, ...]:
+    """The groups: tensors in file order, layers and everything else in natural order."""
+    return tuple(dict.fromkeys(names) if by == "tensor" else by_layer(set(names)))

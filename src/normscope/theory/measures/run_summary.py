@@ -1,0 +1,120 @@
+"""A run in a few numbers: what was measured, what was left out, and what a reader should be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from normscope.run import Run
+from normscope.theory.measures.measures import group
+from normscope.words import some
+
+SHOWN = 3  # names quoted in a sentence before "and N more"
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One stage: its extent, and the norm of the body and of everything at both ends."""
+
+    stage: str
+    checkpoints: int
+    first_step: int
+    last_step: int
+    norm_first: float
+    norm_last: float
+    norm_all_first: float
+    norm_all_last: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run file holds; `warnings` are sentences for the user."""
+
+    run: str
+    source: str
+    complete: bool
+    tensors: int
+    tied: int
+    parameters: int
+    skipped: int
+    unknown_names: int
+    nonfinite: int
+    stages: tuple[StageSummary, ...]
+    warnings: tuple[str, ...]
+
+
+def summarise(run: Run) -> Summary:
+    """Sum up a run file."""
+    tensors = run.tensors()
+    counted = [tensor for tensor in tensors if tensor.tied_to is None]
+    unknown = run.meta.get("unknown_names", [])
+    (nonfinite,) = run.query(
+        "SELECT coalesce(max(n), 0) FROM (SELECT sum(nonfinite) n FROM weight GROUP BY step)"
+    )[0]
+    return Summary(
+        run=str(run.path),
+        source=str(run.meta.get("source", "")),
+        complete=bool(run.meta.get("complete", True)),
+        tensors=len(counted),
+        tied=len(tensors) - len(counted),
+        parameters=sum(tensor.numel for tensor in counted),
+        skipped=len(run.skipped()),
+        unknown_names=len(unknown),
+        nonfinite=nonfinite,
+        stages=tuple(_stage(run, stage) for stage in run.stages()),
+        warnings=tuple(_warnings(run, unknown, nonfinite)),
+    )
+
+
+def _stage(run: Run, stage: str) -> StageSummary:
+    body, everything = (group(run, scope=scope, stage=stage) for scope in ("body", "all"))
+    ends = [float(g.measure("norm")[i, 0]) for g in (body, everything) for i in (0, -1)]
+    (count,) = run.query("SELECT count(*) FROM checkpoint WHERE stage = ?", (stage,))[0]
+    return StageSummary(stage, count or len(body.steps), int(body.steps[0]), int(body.steps[-1]), *ends)
+
+
+def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
+    said = list(run.meta.get("notes", []))
+    if not run.meta.get("complete", True):
+        said.append("the scan was not finished: run it again to continue it")
+    if unknown:
+        said.append(
+            f"{len(unknown)} names belong to no known model family: {some(unknown, SHOWN)}; "
+            "their role is 'other'"
+        )
+    if nonfinite:
+        said.append(f"NaN or infinite values (up to {nonfinite} at one step): left out of the sums")
+    apart = {
+        name: why
+        for name, why in run.skipped().items()
+        if why.startswith(("missing in", "its shape", "it becomes"))
+    }
+    if apart:
+        name = next(iter(apart))
+        said.append(
+            f"{len(apart)} tensors are not common to all checkpoints: left out ({name}: {apart[name]})"
+        )
+    for alarms in run.artifacts("alarm").values():
+        said += [f"step {alarm['step']}: {alarm['message']}" for alarm in alarms]
+    still = constant(run)
+    if still:
+        said.append(
+            f"{len(still)} tensors never change ({some(still, SHOWN)}): frozen, or buffers; "
+            "leave buffers out with --skip"
+        )
+    return said
+
+
+def constant(run: Run) -> list[str]:
+    """Tensors that are the same at every checkpoint, if there are at least three."""
+    found = run.query(
+        "SELECT name FROM weight JOIN tensor ON tensor.id = weight.tensor "
+        "GROUP BY tensor HAVING count(sumsq_delta) >= 2 AND max(sumsq_delta) = 0 ORDER BY tensor"
+    )
+    return [row[0] for row in found]
+
+
+def growth_factor(summary: StageSummary) -> float:
+    """How many times larger the body's norm became; NaN from zero."""
+    return summary.norm_last / summary.norm_first if summary.norm_first else float(np.nan)

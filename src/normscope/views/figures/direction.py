@@ -1,0 +1,85 @@
+"""Where the parameters point: cosine between checkpoints, and alignment of updates with parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.theory.measures.measures import Grouped
+from normscope.views.figures import palette
+from normscope.views.figures.groups import layer_style
+from normscope.views.figures.lines import AXES, by_group, curve
+from normscope.views.page.formatting import count, drawn, number, values
+from normscope.views.page.page_parts import Choice, Figure, Section, Trace
+
+SMALL_ALIGNMENT = 0.05
+UNEVEN = 1.5
+NOTES = {
+    "cosine": "1 means the same direction as the {before} before. The wider apart the two, the lower it is.",
+    "alignment": "0 means updates at right angles to the parameters, which still grow the norm; "
+    "1 means straight outwards, −1 straight back.",
+}
+
+
+def section(total: Grouped, layers: Grouped) -> Section | None:
+    """Cosine and alignment; None where no checkpoint has a predecessor."""
+    figures = [figure for name in NOTES if (figure := _figure(name, total, layers))]
+    return Section("direction", "Where it points", (), figures) if figures else None
+
+
+def _figure(measure: str, total: Grouped, layers: Grouped) -> Figure | None:
+    heights = total.measure(measure)[:, 0]
+    there = np.flatnonzero(np.isfinite(heights))
+    if not there.size:
+        return None
+    kept = there[drawn(len(there))]
+    before = "step" if (total.steps - total.previous)[there].max() == 1 else "checkpoint"
+    whole = curve(
+        total.steps[kept], heights[kept], "whole model", palette.ACCENT, set="total", showlegend=False
+    )
+    parts = [{**trace, "set": "layers"} for trace in by_group(layers, (measure,), layer_style)]
+    return Figure(
+        measure,
+        _finding(measure, heights[there], total.steps[there], before),
+        [_zero(total), whole, *parts] if measure == "alignment" else [whole, *parts],
+        {
+            "yaxis": {
+                "title": {"text": AXES[measure].replace("checkpoint", before)},
+                **_range(measure, [heights, layers.measure(measure)]),
+            }
+        },
+        NOTES[measure].format(before=before),
+        height=340,
+        step_axis=True,
+        choices=(Choice("total", "whole model"), Choice("layers", "by layer")),
+    )
+
+
+def _range(measure: str, found: Sequence[NDArray[np.float64]]) -> dict[str, list[float]]:
+    """Alignments near zero are shown as such, and not blown up to fill the figure."""
+    small = all((np.abs(part[np.isfinite(part)]) < SMALL_ALIGNMENT).all() for part in found)
+    return {"range": [-SMALL_ALIGNMENT, SMALL_ALIGNMENT]} if measure == "alignment" and small else {}
+
+
+def _zero(total: Grouped) -> Trace:
+    ends = total.steps[[0, -1]]
+    return {
+        "type": "scatter", "mode": "lines", "x": ends.tolist(), "y": values([0, 0]),
+        "line": {"color": palette.MUTED, "width": 1, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+
+
+def _finding(measure: str, heights: NDArray[np.float64], steps: NDArray[np.int64], before: str) -> str:
+    first, last = number(heights[0], 3), number(heights[-1], 3)
+    if len(heights) == 1:
+        return f"{measure.capitalize()} {first} between the two {before}s"
+    subject = f"Cosine between {before}s" if measure == "cosine" else "Alignment of updates with parameters"
+    gaps = np.diff(steps)
+    if measure == "cosine" and gaps.max() > UNEVEN * gaps.min():  # both ends then differ in their gaps alone
+        low = int(np.argmin(heights))
+        return f"{subject} is lowest, {number(heights[low], 3)}, at step {count(int(steps[low]))}"
+    if first == last:
+        return f"{subject} begins and ends at {first}"
+    return f"{subject} {'rises' if heights[-1] > heights[0] else 'falls'} from {first} to {last}"

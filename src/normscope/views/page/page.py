@@ -1,0 +1,145 @@
+"""From a Page to one HTML file that needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from normscope._version import __version__
+from normscope.atomic_write import whole_file
+from normscope.errors import RunFileError, UsageError
+from normscope.views.page.formatting import count, number
+from normscope.views.page.page_parts import Cell, Figure, Page
+
+NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
+
+
+def render(page: Page) -> str:
+    """The page as HTML, with plotly.js, the style and the data inside."""
+    from plotly.offline import get_plotlyjs
+
+    scripts = {"plotly": get_plotlyjs(), "behaviour": _resource("behaviour.js")}
+    return (
+        _environment()
+        .from_string(_resource("template.html"))
+        .render(
+            page=page,
+            version=__version__,
+            style=Markup(_resource("style.css")),
+            figures=Markup(_embedded(_specs(page))),
+            policy=_policy(list(scripts.values())),
+            **{name: Markup(text) for name, text in scripts.items()},
+        )
+    )
+
+
+def write(page: Page, output: str | os.PathLike[str]) -> Path:
+    """Render the page and put it in its place whole, or not at all."""
+    target = check_place(output)
+    text = render(page).encode("utf-8", "replace")
+    try:
+        with whole_file(target) as part:
+            part.write_bytes(text)
+    except OSError as error:
+        raise RunFileError(
+            f"cannot write the report to {target}: {error.strerror}; choose another place with -o"
+        ) from error
+    return target
+
+
+def check_place(output: str | os.PathLike[str]) -> Path:
+    """The path a report can be written to, checked before any work is done for it."""
+    target = Path(output)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; give the report a file name, as in {target / 'report.html'}")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent} to write the report to; make it first")
+    if not os.access(target.parent, os.W_OK):
+        raise RunFileError(
+            f"cannot write the report to {target}: no permission; choose another place with -o"
+        )
+    return target
+
+
+def _specs(page: Page) -> dict[str, Any]:
+    """Every figure under the key that the template gives its place."""
+    staged = {
+        f"s{i}-{figure.key}": _spec(figure)
+        for i, stage in enumerate(page.stages)
+        for section in stage.sections
+        for figure in section.figures
+    }
+    return staged | {figure.key: _spec(figure) for section in page.closing for figure in section.figures}
+
+
+def _spec(figure: Figure) -> dict[str, Any]:
+    kept = asdict(figure)
+    for words in ("key", "title", "note", "click", "wide"):
+        del kept[words]
+    return {name: value for name, value in kept.items() if value}
+
+
+def _embedded(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """A content security policy under which only our scripts run and no request can leave."""
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": _cell, "align": _align}
+    return environment
+
+
+def _cell(value: Cell) -> str:
+    if isinstance(value, float):
+        return number(value, 6)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    return "–" if value is None else str(value)
+
+
+def _align(rows: Sequence[Sequence[Cell]], column: int) -> str:
+    """Numbers to the right, so that their digits stand under each other."""
+    return "right" if all(NUMERIC.match(_cell(row[column])) for row in rows[:50]) else "left"
+
+
+def _resource(name: str) -> str:
+    return files("normscope.views.page").joinpath(name).read_text("utf-8")
+
+
+LONGEST_VALUE = 2000
+
+
+def provenance(meta: Mapping[str, Any], **more: str) -> dict[str, str]:
+    """What a run knows of its making, one line an entry."""
+    return {key: _short(_line(value)) for key, value in meta.items()} | more
+
+
+def _line(value: Any) -> str:
+    """A value as text; nested entries as "name value, name value"."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_line(item)}" for name, item in value.items() if item is not None)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} …"

@@ -1,0 +1,160 @@
+"""Which rule the steps of a series follow, and what is missing from it or beside it.
+
+Training code saves every so many steps, or at steps that grow by a factor, or first
+the one and then the other (Pythia: 0, 1, 2, 4, …, 512, 1000, 2000, …). The rule is
+learnt from the steps: the longest stretch with one spacing, then the same before and
+after it, and factors where no spacing repeats. The last checkpoint may come early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from normscope.weights.audit.findings import Finding, listed
+
+REPEATS = 3  # equal intervals that make a rule
+SHARE = 0.5  # of a stretch that must follow the rule
+JITTER = 0.15  # relative deviation of intervals saved by the clock
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """The rule of a series in words, and where it is broken."""
+
+    rule: str
+    findings: tuple[Finding, ...]
+
+
+def learn_spacing(steps: Sequence[int]) -> Spacing:
+    """The rule that a sorted series of distinct steps follows."""
+    rules, findings = _stretch(list(steps), last=True)
+    return Spacing(", then ".join(rules) or "no regular spacing", tuple(findings))
+
+
+def _stretch(steps: list[int], last: bool) -> tuple[list[str], list[Finding]]:
+    """Rules and findings of a stretch; `last` when it ends with the last checkpoint of all."""
+    if len(steps) < 3:
+        return [], []
+    every = _common_interval(steps)
+    if every is None:
+        return _by_factor(steps) or _by_clock(steps)
+    intervals = np.diff(steps)
+    equal = np.flatnonzero(intervals == every)
+    first, end = int(equal[0]), int(equal[-1]) + 1
+    if last and end == len(steps) - 2:
+        end += 1  # the interval before the last checkpoint: shorter is right, longer is a gap
+    rules_before, before = _stretch(steps[: first + 1], last=False)
+    rules_after, after = _stretch(steps[end:], last)
+    found = _on_grid(steps[first : end + 1], every)
+    return [*rules_before, f"every {every}", *rules_after], [*before, *found, *after]
+
+
+def _common_interval(steps: Sequence[int]) -> int | None:
+    """The interval that repeats, if most of the stretch from its first to its last use is multiples of it."""
+    intervals = np.diff(steps)
+    counts = Counter(intervals.tolist())
+    for every, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count < REPEATS:
+            return None
+        where = np.flatnonzero(intervals == every)
+        if count >= SHARE * (where[-1] - where[0] + 1):
+            return int(every)
+    return None
+
+
+def _on_grid(steps: Sequence[int], every: int) -> list[Finding]:
+    """Points missing from the grid that the stretch starts, and points beside it."""
+    start, end = steps[0], steps[-1]
+    there = set(steps)
+    grid = [point for point in range(start, end, every) if point not in there]
+    beside = [step for step in steps[1:-1] if (step - start) % every]
+    found = [_displaced(step, every, there, grid) for step in beside]
+    taken = {point for step in beside for point in grid if abs(point - step) < every}
+    missing = [point for point in grid if point not in taken]
+    final = [point for point in missing if point > steps[-2]] if (end - start) % every else []
+    if inner := [point for point in missing if point not in final]:
+        found.append(_gap(inner, every, 0.9))
+    if final:
+        found.append(_gap(final, every, 0.6))
+    return found
+
+
+def _gap(missing: Sequence[int], every: int, confidence: float) -> Finding:
+    evidence = f"checkpoints come every {every} steps, but {listed(missing)} {_are(missing)} missing"
+    return Finding("gap", tuple(missing), evidence, confidence, {"every": every, "missing": len(missing)})
+
+
+def _are(steps: Sequence[int]) -> str:
+    return "is" if len(steps) == 1 else "are"
+
+
+def _displaced(step: int, every: int, there: set[int], grid: Sequence[int]) -> Finding:
+    """An extra checkpoint is a hint; one in the place of another is a wrong label or a wrong file."""
+    instead = [point for point in grid if abs(point - step) < every]
+    numbers = {"every": every, "missing": len(instead)}
+    if instead:
+        evidence = f"checkpoints come every {every} steps; step {step} is there instead of {listed(instead)}"
+        return Finding("spacing", (step,), evidence, 0.6, numbers)
+    return Finding(
+        "spacing", (step,), f"step {step} lies between checkpoints every {every} steps", 0.2, numbers
+    )
+
+
+def _by_factor(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
+    """Steps that grow by one factor, to within rounding; a zero before them is an initial checkpoint."""
+    points = np.array([step for step in steps if step > 0], dtype=np.float64)
+    if len(points) < 4:
+        return None
+    factor = _factor(points)
+    if factor is None:
+        return None
+    found = []
+    for a, b in pairwise(points):
+        times = int(np.rint(np.log(b / a) / np.log(factor)))
+        missing = [int(np.rint(a * factor**i)) for i in range(1, times)]
+        rounded = abs(b - a * factor) <= _slack(a, factor)  # a small step may stand for its double
+        if missing and not rounded and abs(b - a * factor**times) <= _slack(a, factor**times):
+            evidence = (
+                f"steps grow by a factor of {factor:.3g}, but about {listed(missing)} {_are(missing)} missing"
+            )
+            found.append(
+                Finding("gap", tuple(missing), evidence, 0.8, {"factor": factor, "missing": len(missing)})
+            )
+    return [f"by a factor of {factor:.3g}"], found
+
+
+def _slack(a: float, factor: float) -> float:
+    """How far rounding of both ends, and of a saved step to a nearby one, may carry the next point."""
+    return 0.6 * (1 + factor) + 0.02 * a * factor
+
+
+def _factor(points: np.ndarray) -> float | None:
+    """The factor that most neighbours agree on; small steps say little, being rounded."""
+    ratios = points[1:] / points[:-1]
+    guess = float(np.median(ratios[len(ratios) // 2 :]))
+    if guess < 1.05:
+        return None
+    agree = np.abs(points[1:] - guess * points[:-1]) <= np.array([_slack(a, guess) for a in points[:-1]])
+    return guess if agree.mean() >= 0.7 else None
+
+
+def _by_clock(steps: Sequence[int]) -> tuple[list[str], list[Finding]]:
+    """Intervals that vary a little, as when a clock decides; a double one is a gap."""
+    intervals = np.diff(steps)[:-1].astype(np.float64)
+    if len(intervals) < 5:
+        return [], []
+    usual = float(np.median(intervals))
+    if np.mean(np.abs(intervals - usual) <= JITTER * usual) < 0.8:
+        return [], []
+    found = []
+    for a, interval in zip(steps[1:], intervals[1:], strict=False):
+        if interval >= 1.8 * usual:
+            around = (int(a), int(a + interval))
+            evidence = f"checkpoints come about every {usual:.0f} steps, but none between {a} and {around[1]}"
+            found.append(Finding("gap", around, evidence, 0.6, {"every": usual, "interval": interval}))
+    return [f"about every {usual:.0f}"], found

@@ -1,0 +1,193 @@
+"""What the sums of single tensors tell: equal checkpoints, stale tensors, NaN, zeros.
+
+Also adds the sums up to the path of the whole model, for `breaks`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.run import Run, TensorRow
+from normscope.weights.audit.findings import Array, Finding, listed
+from normscope.weights.audit.path import Between, Path
+from normscope.words import some
+
+SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "nonfinite")
+STALE_SHARE = 0.01  # of all parameters: fewer may stand still by rounding
+STALE_MOVE = 1e-3  # relative move before and after, from where on standing still is strange
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The sums of each counted tensor at each checkpoint of a stage, [checkpoints, tensors]."""
+
+    steps: NDArray[np.int64]
+    tensors: tuple[TensorRow, ...]
+    sumsq: Array
+    dot: Array
+    sumsq_delta: Array
+    dot_init: Array
+    nonfinite: Array
+
+    @property
+    def numel(self) -> Array:
+        """Elements of each tensor."""
+        return np.array([tensor.numel for tensor in self.tensors], dtype=np.float64)
+
+
+def load_contents(run: Run, stage: str, steps: Sequence[int]) -> Contents | None:
+    """The sums of consecutive checkpoints at these steps of a stage; None where nothing was measured."""
+    previous = dict(zip(steps, [-1, *steps[:-1]], strict=True))
+    sql = f"SELECT step, prev_step, tensor, {', '.join(SUMS)} FROM weight WHERE stage = ?"
+    rows = [row for row in run.query(sql, (stage,)) if previous.get(row[0]) == row[1]]
+    measured = {row[2] for row in rows}
+    tensors = tuple(tensor for tensor in run.tensors() if tensor.id in measured)
+    if not tensors:
+        return None
+    column = {tensor.id: i for i, tensor in enumerate(tensors)}
+    line = {step: i for i, step in enumerate(steps)}
+    cube = np.full((5, len(steps), len(tensors)), np.nan)
+    for step, _, tensor, *sums in rows:
+        cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
+    there = np.isfinite(cube[0]).all(axis=0)
+    kept = tuple(tensor for tensor, keep in zip(tensors, there, strict=True) if keep)
+    return Contents(np.array(steps, dtype=np.int64), kept, *cube[:, :, there]) if kept else None
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Where the whole model can be followed: checkpoints before `end`, and the columns of some tensors."""
+
+    contents: Contents
+    end: int
+    columns: NDArray[np.bool_]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The tensors that are followed."""
+        tensors = self.contents.tensors
+        return frozenset(t.name for t, keep in zip(tensors, self.columns, strict=True) if keep)
+
+    def path(self, between: Between | None = None, sampled: Array | None = None) -> Path:
+        """Their sums, added up."""
+        c = self.contents
+        sums = (c.sumsq, c.dot, c.sumsq_delta, c.dot_init)
+        sumsq, dot, delta, init = (values[: self.end, self.columns].sum(axis=1) for values in sums)
+        return Path(c.steps[: self.end], sumsq, dot, delta, init, between, sampled)
+
+
+def whole_model(contents: Contents) -> Whole:
+    """Tensors with NaN left out; where those are most of the model, all of it up to the first NaN."""
+    bad = contents.nonfinite > 0
+    sound: NDArray[np.bool_] = ~np.any(bad, axis=0)
+    if contents.numel[sound].sum() >= contents.numel.sum() / 2:
+        return Whole(contents, len(contents.steps), sound)
+    return Whole(contents, int(np.flatnonzero(bad.any(axis=1))[0]), np.ones(len(sound), dtype=np.bool_))
+
+
+def find_in_contents(contents: Contents, digests: Mapping[int, str | None]) -> list[Finding]:
+    """Findings about single tensors and about equal checkpoints; `digests` by step."""
+    equal = _duplicates(contents, digests)
+    return [*equal, *_stale(contents), *_nonfinite(contents), *_zero(contents)]
+
+
+def same_digest(digests: Mapping[int, str | None]) -> list[list[int]]:
+    """Groups of steps whose files look equal from their digests."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for step, digest in digests.items():
+        if digest:
+            groups[digest].append(step)
+    return [steps for steps in groups.values() if len(steps) > 1]
+
+
+def duplicate(steps: Sequence[int], how: str) -> Finding:
+    """The finding that these steps hold the same weights.
+
+    The first update of a warm-up often has a learning rate of 0, so steps 0 and 1 may be equal.
+    """
+    confidence = 0.4 if max(steps) <= 1 else 1.0
+    return Finding("duplicate", tuple(steps), f"{listed(steps)} hold the same weights: {how}", confidence)
+
+
+def _duplicates(contents: Contents, digests: Mapping[int, str | None]) -> list[Finding]:
+    """Checkpoints whose sums are equal to the last bit in every tensor."""
+    groups: defaultdict[bytes, list[int]] = defaultdict(list)
+    for i in range(len(contents.steps)):
+        init = np.nan_to_num(contents.dot_init[i])
+        groups[np.concatenate([contents.sumsq[i], init]).tobytes()].append(i)
+    found = []
+    for members in groups.values():
+        neighbours = [j for i, j in pairwise(members) if j == i + 1]
+        apart = any(contents.sumsq_delta[j].sum() > 0 for j in neighbours)
+        if len(members) < 2 or apart or not contents.sumsq[members[0]].any():
+            continue
+        steps = [int(contents.steps[i]) for i in members]
+        files = len({digests.get(step) for step in steps} - {None}) == 1
+        how = f"all {len(contents.tensors)} tensors have equal sums" + (
+            ", and the files are equal" if files else ""
+        )
+        found.append(duplicate(steps, how))
+    return found
+
+
+def _stale(contents: Contents) -> list[Finding]:
+    """Tensors that stand still on one link and move on the links before and after: a shard not written."""
+    moved = contents.sumsq_delta
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.sqrt(moved[1:] / contents.sumsq[1:])
+    found = []
+    for j in range(2, len(contents.steps) - 1):
+        still = (moved[j] == 0) & (relative[j - 2] > STALE_MOVE) & (relative[j] > STALE_MOVE)
+        share = contents.numel[still].sum() / contents.numel.sum()
+        if share >= STALE_SHARE and moved[j].sum() > 0:
+            names = [contents.tensors[i].name for i in np.flatnonzero(still)]
+            steps = (int(contents.steps[j - 1]), int(contents.steps[j]))
+            evidence = (
+                f"{some(names)} ({share:.0%} of the parameters) are equal at {listed(steps)}, while the "
+                "rest moved and they moved before and after: a part of one checkpoint was not written"
+            )
+            found.append(
+                Finding("stale", steps, evidence, 0.9, {"tensors": len(names), "share": float(share)})
+            )
+    return found
+
+
+def _nonfinite(contents: Contents) -> list[Finding]:
+    bad = contents.nonfinite > 0
+    if not bad.any():
+        return []
+    steps = [int(step) for step in contents.steps[bad.any(axis=1)]]
+    names = [contents.tensors[i].name for i in np.flatnonzero(bad.any(axis=0))]
+    count = int(contents.nonfinite.max(axis=0).sum())
+    evidence = f"{listed(steps)}: {count} values are NaN or infinite, in {some(names)}"
+    return [Finding("nonfinite", tuple(steps), evidence, 1.0, {"values": count, "tensors": len(names)})]
+
+
+def _zero(contents: Contents) -> list[Finding]:
+    """Tensors that become zero, and matrices that always are; zero at first is an initialisation."""
+    zero = (contents.sumsq == 0) & (contents.numel > 0) & (contents.nonfinite == 0)
+    before = np.logical_or.accumulate(~zero, axis=0)
+    lost = zero & before
+    groups: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for i in np.flatnonzero(lost.any(axis=0)):
+        groups[tuple(int(step) for step in contents.steps[lost[:, i]])].append(contents.tensors[i].name)
+    found = [
+        Finding(
+            "zero", steps, f"{listed(steps)}: {some(names)} became all zero", 1.0, {"tensors": len(names)}
+        )
+        for steps, names in groups.items()
+    ]
+    always = [
+        t.name for t, z in zip(contents.tensors, zero.all(axis=0), strict=True) if z and len(t.shape) > 1
+    ]
+    if always and len(contents.steps) > 1:
+        steps = tuple(int(step) for step in contents.steps)
+        evidence = f"{some(always)} are all zero at every checkpoint: never trained, or never saved"
+        found.append(Finding("zero", steps, evidence, 0.6, {"tensors": len(always)}))
+    return found

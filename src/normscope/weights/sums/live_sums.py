@@ -1,0 +1,182 @@
+"""The sums of many live tensors at once: one call for a model, whatever the number of its tensors.
+
+On the CPU the compiled kernel gets a table of addresses, large tensors cut into
+pieces for several threads. Everything else (other devices, odd strides, mixed
+dtypes, no compiler) goes tensor by tensor through torch in float64, and comes
+back in one transfer a device. Both count non-finite values and leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from normscope.weights.sums.statistics import CODES, Sums
+
+try:
+    from normscope.weights.sums import _kernel
+except ImportError:  # no compiler when the package was installed
+    _kernel = None  # type: ignore[assignment]
+
+Array = NDArray[np.float64]
+Words = NDArray[np.int64]
+
+PIECE = 1 << 20  # elements a thread takes at a time
+SUMSQ, DOT, DELTA, INIT, ABSMAX, NONFINITE = range(len(Sums._fields))
+DTYPES = {getattr(torch, name): code for name, code in CODES.items()}
+
+
+def sums_of(
+    theta: Sequence[Tensor],
+    previous: Sequence[Tensor] | None = None,
+    initial: Sequence[Tensor] | None = None,
+) -> Array:
+    """The additive sums of each tensor against its partners, [tensors, 6] in the order of `Sums`."""
+    sides = [side for side in (theta, previous, initial) if side is not None]
+    columns = [_addresses(side) for side in sides]
+    native = np.ones(len(theta), dtype=bool)
+    for column in columns:
+        native &= (column[0] >= 0) & (column[0] == columns[0][0]) & (column[1] == columns[0][1])
+    out = np.zeros((len(theta), len(Sums._fields)))
+    if native.any():
+        chosen = iter([column[2][native] for column in columns])
+        nothing = np.zeros(int(native.sum()), dtype=np.int64)
+        places = [nothing if side is None else next(chosen) for side in (theta, previous, initial)]
+        out[native] = _native(np.stack([columns[0][0][native], columns[0][1][native], *places], axis=1))
+    rest = np.flatnonzero(~native).tolist()
+    if len(rest):
+        out[rest] = _by_torch(
+            [tuple(s if s is None else s[i] for s in (theta, previous, initial)) for i in rest]
+        )
+    return out
+
+
+def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy every source to its target, on the CPU at the speed of memory."""
+    to, came = _addresses(targets), _addresses(sources)
+    native = (to[0] >= 0) & (to[0] == came[0])
+    if native.any():
+        widths = np.array([s.element_size() for s in sources], dtype=np.int64)
+        table = np.stack([to[2], came[2], came[1] * widths], axis=1)[native]
+        _spread(_kernel.copy_many, _cut(table, 2, (0, 1), PIECE * 4, 1), 2)
+    for i in np.flatnonzero(~native).tolist():
+        targets[i].copy_(sources[i])
+
+
+def _addresses(tensors: Sequence[Tensor]) -> tuple[Words, Words, Words]:
+    """Dtype code (−1 where the kernel cannot read it), elements and address of each tensor."""
+    if _kernel is None:
+        return np.full(len(tensors), -1), np.zeros(len(tensors), np.int64), np.zeros(len(tensors), np.int64)
+    known = DTYPES.get
+    codes = [known(t.dtype, -1) if t.is_cpu and t.is_contiguous() else -1 for t in tensors]
+    words = np.empty((3, len(tensors)), np.int64)
+    words[0] = codes
+    words[1] = [t.numel() for t in tensors]
+    words[2] = [t.data_ptr() if code >= 0 else 0 for t, code in zip(tensors, codes, strict=True)]
+    return words[0], words[1], words[2]
+
+
+def _native(table: Words) -> Array:
+    """Sums of rows (dtype, elements, θ, θ′, θ₀), a long row cut into pieces and added up again."""
+    pieces = _cut(table, 1, (2, 3, 4), PIECE, _WIDTHS[table[:, 0]])
+    out = np.empty((len(pieces), len(Sums._fields)))
+    _spread(lambda rows, to: _kernel.sums_many(rows, to), pieces, 1, out)
+    if len(pieces) == len(table):
+        return out
+    starts = np.concatenate([[0], np.cumsum(_pieces(table[:, 1], PIECE))[:-1]])
+    found = np.add.reduceat(out, starts, axis=0)
+    found[:, ABSMAX] = np.maximum.reduceat(out[:, ABSMAX], starts)
+    return found
+
+
+_WIDTHS = np.array([torch.empty(0, dtype=dtype).element_size() for dtype in DTYPES], dtype=np.int64)
+
+
+def _pieces(counts: Words, most: int) -> Words:
+    return np.maximum(1, -(-counts // most))
+
+
+def _cut(table: Words, count: int, places: Sequence[int], most: int, widths: Words | int) -> Words:
+    """The table with every row of more than `most` cut up; addresses move by `widths` bytes a unit."""
+    number = _pieces(table[:, count], most)
+    if int(number.max(initial=1)) == 1:
+        return np.ascontiguousarray(table)
+    rows = np.repeat(table, number, axis=0)
+    first = np.repeat(np.cumsum(number) - number, number)
+    offset = (np.arange(len(rows)) - first) * most
+    rows[:, count] = np.minimum(rows[:, count] - offset, most)
+    shift = offset * np.repeat(np.broadcast_to(widths, number.shape), number)
+    for place in places:
+        rows[:, place] += np.where(rows[:, place] != 0, shift, 0)
+    return rows
+
+
+def _spread(work: Callable[..., None], rows: Words, count: int, out: Array | None = None) -> None:
+    """Run `work` over the rows, in as many threads as torch uses, when there is enough to do."""
+    total = np.cumsum(rows[:, count])
+    threads = min(torch.get_num_threads(), len(rows)) if len(rows) and total[-1] > PIECE else 1
+    cuts = (
+        [0, *np.searchsorted(total, total[-1] * np.arange(1, threads) / threads), len(rows)]
+        if len(rows)
+        else [0, 0]
+    )
+    spans = [slice(a, b) for a, b in pairwise(cuts)]
+    jobs = [(rows[span],) if out is None else (rows[span], out[span]) for span in spans]
+    if threads == 1:
+        work(*jobs[0])
+        return
+    list(_pool(threads).map(lambda job: work(*job), jobs))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="normscope-sums")
+
+
+def _by_torch(items: Sequence[tuple[Tensor | None, ...]]) -> Array:
+    found = [tensor_sums(*item) for item in items]  # type: ignore[arg-type]
+    out = np.empty((len(found), len(Sums._fields)))
+    for device in {f.device for f in found}:
+        chosen = [i for i, f in enumerate(found) if f.device == device]
+        out[chosen] = torch.stack([found[i] for i in chosen]).cpu().numpy()
+    return out
+
+
+def tensor_sums(theta: Tensor, previous: Tensor | None = None, initial: Tensor | None = None) -> Tensor:
+    """The sums of one tensor as a float64 tensor [6] on its own device; nothing is waited for."""
+    x = _wide(theta)
+    zero = torch.zeros((), dtype=torch.float64, device=x.device)
+    finite = x.isfinite()
+    nonfinite = (~finite).sum(dtype=torch.float64)
+    x = x.where(finite, 0.0)
+    dot = delta_sumsq = dot_init = zero
+    if previous is not None:
+        before = _wide(previous)
+        both = finite & before.isfinite()
+        before = before.where(both, 0.0)
+        delta = x.where(both, 0.0) - before
+        dot, delta_sumsq = before.dot(delta), delta.dot(delta)
+    if initial is not None:
+        first = _wide(initial)
+        dot_init = first.where(first.isfinite(), 0.0).dot(x)
+    absmax = x.abs().max() if x.numel() else zero
+    return torch.stack([x.dot(x), dot, delta_sumsq, dot_init, absmax, nonfinite])
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Dense, real, flat, in float64; Apple's devices have no float64, so from there to the CPU."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if tensor.device.type == "mps":
+        tensor = tensor.cpu()
+    return tensor.reshape(-1).to(torch.float64)

@@ -1,0 +1,43 @@
+"""How names are ordered and listed for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+NaturalKey = tuple[tuple[int, int, str], ...]
+
+
+def natural_key(name: str) -> NaturalKey:
+    """Sort key that compares numbers inside names as numbers: step2 sorts before step10."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple((0, int(p), "") if p[0] in "0123456789" and len(p) < 4000 else (1, 0, p) for p in parts)
+
+
+def by_layer(names: Iterable[str]) -> list[str]:
+    """Group names in natural order, with parameters outside the layers last.
+
+    >>> by_layer(["outside", "10", "02"])
+    ['02', '10', 'outside']
+    """
+    return sorted(names, key=lambda name: (name == "outside", natural_key(name)))
+
+
+def joined(names: Iterable[str]) -> str:
+    """Join names as a sentence does.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    kept = list(names)
+    return " and ".join([", ".join(kept[:-1]), kept[-1]]) if len(kept) > 1 else "".join(kept)
+
+
+def some(names: Collection[object], most: int = 3) -> str:
+    """List the first `most` names and count the others.
+
+    >>> some(["a", "b", "c", "d"], most=2)
+    'a, b and 2 more'
+    """
+    shown = [str(name) for name in names][:most]
+    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")

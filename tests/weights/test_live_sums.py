@@ -1,0 +1,70 @@
+"""Sums of many tensors at once against the one-tensor kernel and plain float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from normscope.weights.sums import live_sums
+from normscope.weights.sums.statistics import torch_sums
+
+
+def tensors(dtype: torch.dtype, sizes: list[int]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(len(sizes))
+    return [torch.randn(size, generator=generator).to(dtype) for size in sizes]
+
+
+def slow(theta: torch.Tensor, previous: torch.Tensor, initial: torch.Tensor) -> list[float]:
+    raw = [bytes(t.view(torch.uint8).numpy()) for t in (theta, previous, initial)]
+    return list(torch_sums(str(theta.dtype).removeprefix("torch."), *raw))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("piece", [1 << 20, 1000])
+def test_against_one_tensor_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, piece: int
+) -> None:
+    monkeypatch.setattr(live_sums, "PIECE", piece)
+    sides = [tensors(dtype, [0, 1, 17, 4096, 70_001]) for _ in range(3)]
+    sides[0][2][3] = float("nan")
+    found = live_sums.sums_of(*sides)
+    for i, item in enumerate(zip(*sides, strict=True)):
+        np.testing.assert_allclose(found[i], slow(*item), rtol=1e-7, atol=1e-9 * len(item[0]) + 1e-12)
+
+
+def test_the_torch_way_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = [tensors(torch.bfloat16, [5, 3000]) for _ in range(3)]
+    sides[1][1][7] = float("inf")
+    native = live_sums.sums_of(*sides)
+    monkeypatch.setattr(live_sums, "_kernel", None)
+    np.testing.assert_allclose(live_sums.sums_of(*sides), native, rtol=1e-7, atol=1e-5)
+
+
+def test_strides_mixed_dtypes_sparse_and_complex() -> None:
+    x = torch.randn(6, 4)
+    sparse = (
+        torch.zeros(6, 4).index_put((torch.tensor([1]), torch.tensor([2])), torch.tensor(3.0)).to_sparse()
+    )
+    rotated = torch.view_as_complex(torch.tensor([[3.0, 4.0]]))
+    found = live_sums.sums_of([x.t(), x.double(), sparse, rotated], None, [x.t(), x, x, rotated])
+    square = float(x.double().pow(2).sum())
+    assert found[0, [live_sums.SUMSQ, live_sums.INIT]] == pytest.approx([square, square], rel=1e-7)
+    assert found[1, live_sums.INIT] == pytest.approx(square, rel=1e-7)
+    assert found[2, [live_sums.SUMSQ, live_sums.INIT]] == pytest.approx([9.0, 3 * float(x[1, 2])])
+    assert found[3, live_sums.SUMSQ] == 25.0
+
+
+def test_sums_add_up_over_pieces_of_a_tensor() -> None:
+    theta, previous = tensors(torch.float32, [10_000])[0], tensors(torch.float32, [10_000, 1])[0]
+    whole = live_sums.sums_of([theta], [previous])
+    parts = live_sums.sums_of(list(theta.split(999)), list(previous.split(999)))
+    np.testing.assert_allclose(parts.sum(0)[[0, 1, 2]], whole[0, [0, 1, 2]], rtol=1e-7)
+
+
+def test_copies_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_sums, "PIECE", 100)
+    sources = [*tensors(torch.bfloat16, [0, 3, 5001]), torch.randn(7, 9).t()]
+    targets = [torch.empty_like(source) for source in sources]
+    live_sums.copy_into(targets, sources)
+    assert all(map(torch.equal, targets, sources))

@@ -2,7 +2,8 @@
 
     NormscopeError
     ├── UsageError              the call was wrong; nothing was done         exit code 2
-    │   └── MissingExtra        an optional dependency is not installed
+    │   ├── MissingExtra        an optional dependency is not installed
+    │   └── PluginError         an installed plugin cannot be used
     ├── CheckpointError         a checkpoint or a series cannot be used      exit code 1
     │   ├── UnknownFormat       not a checkpoint in any format we know
     │   ├── CorruptCheckpoint   truncated, or its header contradicts itself
@@ -12,7 +13,7 @@
     │   └── RunVersionError
     ├── ModelError              a model cannot be measured                   exit code 1
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
-    ├── SeriesError             numbers that no law can be fitted to         exit code 1
+    ├── SeriesError             values that cannot be fitted                 exit code 1
     └── TrainingError           a lab run or sweep cannot go on              exit code 1
         └── Diverged            the loss left the finite numbers
 
@@ -40,6 +41,10 @@ class MissingExtra(UsageError):
             f"{purpose} needs the package {package!r}, which is not installed: "
             f"pip install 'normscope[{extra}]'"
         )
+
+
+class PluginError(UsageError):
+    """A plugin that another package installed cannot be used."""
 
 
 class CheckpointError(NormscopeError):
@@ -79,7 +84,7 @@ class ScaleOverflow(ModelError):
 
 
 class SeriesError(NormscopeError):
-    """Numbers that no law can be fitted to."""
+    """Values that cannot be fitted: fewer than three, or not finite."""
 
 
 class TrainingError(NormscopeError):
@@ -87,4 +92,4 @@ class TrainingError(NormscopeError):
 
 
 class Diverged(TrainingError):
-    """The loss is no finite number any more."""
+    """The loss became NaN or infinite."""

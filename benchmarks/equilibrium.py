@@ -50,7 +50,7 @@ CUTS = (0.25, 0.5, 0.75)
 
 def recorder():
     """A callback that keeps ρ², ⟨θ′,Δ⟩ and ‖Δ‖² of the body's matrices every few steps."""
-    from normscope.lab.training.train import Callback
+    from normscope.lab.training.callback import Callback
 
     class Recorder(Callback):
         def __init__(self):

@@ -16,11 +16,11 @@ from torch.nn import functional
 from benchmarks.clock import race
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.model import SIZES
-from normscope.lab.sweep.cells import grid, make_cells, values_of
-from normscope.lab.sweep.outcome import Job, run_cell
+from normscope.lab.sweep.cells import grid, make_cells, parse_values
+from normscope.lab.sweep.outcome import CellJob, run_cell
 from normscope.lab.sweep.pool import LocalExecutor
 from normscope.lab.sweep.sweep import SweepConfig, sweep
-from normscope.lab.training.trainer import Paths, Trainer
+from normscope.lab.training.trainer import RunPaths, Trainer
 
 # -- the same model, as plainly as nanoGPT writes it -------------------------------
 
@@ -77,7 +77,7 @@ def plain_step(model, optimizer, tokens, length, batch):
 @contextmanager
 def lab_trainer(config):
     with tempfile.TemporaryDirectory() as folder:
-        paths = Paths(Path(folder), Path(folder) / "run.db", Path(folder) / "data")
+        paths = RunPaths(Path(folder), Path(folder) / "run.db", Path(folder) / "data")
         with Trainer(config, paths) as trainer:
             trainer._begin()
             yield trainer
@@ -107,13 +107,14 @@ def steps():
 
 def small_cells(steps=300):
     base = override(TrainConfig(model=SIZES["pico"]), {"steps": steps, "batch": 4, "save": "never"})
-    return SweepConfig(base, grid({"lr": values_of("1e-4:1e-2:4"), "weight_decay": values_of("1e-3:1e0:4")}))
+    axes = {"lr": parse_values("1e-4:1e-2:4"), "weight_decay": parse_values("1e-3:1e0:4")}
+    return SweepConfig(base, grid(axes))
 
 
 def timed_sweep(config, engine):
     with tempfile.TemporaryDirectory() as out:
         began = time.perf_counter()
-        result = sweep(config, out, engine)
+        result = sweep(config, out, engine=engine)
         assert result.counts == {"done": len(config.cells)}
         return time.perf_counter() - began
 
@@ -138,7 +139,7 @@ def parallel():
 def start_up():
     (cell,) = make_cells(replace(small_cells(1).base), [{"lr": 1e-3}])
     with LocalExecutor(1) as pool, tempfile.TemporaryDirectory() as folder:
-        jobs = [Job(replace(cell, id=str(number)), Path(folder)) for number in range(6)]
+        jobs = [CellJob(replace(cell, id=str(number)), Path(folder)) for number in range(6)]
         pool.submit(run_cell, jobs[0]).result()
         times = []
         for job in jobs[1:]:
@@ -174,7 +175,7 @@ def example():
     """The grid of docs/lab.md."""
     base = override(TrainConfig(model=SIZES["pico"]), {"steps": 400, "save": "never"})
     config = SweepConfig(
-        base, grid({"lr": values_of("1e-4:1e-2:5"), "weight_decay": values_of("1e-2:1e1:5")})
+        base, grid({"lr": parse_values("1e-4:1e-2:5"), "weight_decay": parse_values("1e-2:1e1:5")})
     )
     print(f"5 × 5 grid, pico, 400 steps:  {timed_sweep(config, 'local:2'):.0f} s with 2 processes")
 

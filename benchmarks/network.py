@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.clock import race
-from normscope.network.limit.joint import saturation_and_heads
-from normscope.network.limit.saturation import Limit, saturation
+from normscope.network.loading.pretrained import load_model, load_tokenizer
+from normscope.network.measuring.joint import saturation_and_heads
+from normscope.network.measuring.saturation import Limit, saturation
 from normscope.network.running.inputs import corpus, read_sentences
-from normscope.network.running.loading import load_model, load_tokenizer
 
 WAYS = ("plain", "one_scale", "two_scales", "with_heads", "published")
 PART = 4  # the published way is slow: it is timed on a part of the sentences

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.weights.audit.path import Path
+from normscope.weights.audit.path import ParameterPath
 from normscope.weights.audit.samples import squared_distances
 
 DIMENSION = 3000
@@ -225,7 +225,7 @@ SPOILERS = {
 }
 
 
-def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> Path:
+def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> ParameterPath:
     """The sums that a scan of these checkpoints would give; without `weights`, those of a run file."""
     delta = np.diff(runs, axis=0)
     before = np.einsum("ij,ij->i", runs[:-1], delta)
@@ -233,7 +233,7 @@ def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> Path:
     chosen = np.random.default_rng(len(runs)).permutation(runs.shape[1])[:SAMPLED]
     sampled = squared_distances(runs[:, chosen]) if weights else None
     nothing = [np.nan]
-    return Path(
+    return ParameterPath(
         np.asarray(steps, dtype=np.int64),
         np.sum(runs**2, axis=1),
         np.concatenate([nothing, before]),

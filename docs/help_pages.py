@@ -1,8 +1,8 @@
-"""Write docs/commands.md: every command's help page, as the command prints it, and the JSON it answers.
+"""Write docs/commands.md: the help page of every command, as the command prints it.
 
     python docs/help_pages.py
 
-A test compares the file with what this prints, so that no page grows old.
+A test fails if the file is out of date.
 """
 
 import os
@@ -15,24 +15,33 @@ from normscope.cli.app import COMMANDS
 HERE = Path(__file__).parent
 HEAD = """# Commands
 
-Every command takes `--json` and then prints one JSON value on stdout (the fields are in [json.md](json.md));
-progress goes to stderr, and only to a terminal. Exit codes: 0 the work is done, 1 it failed (or the series is
-not sound), 2 the call was wrong. `normscope --debug COMMAND …` shows the traceback of an error.
+Every command takes `--json` and then prints one JSON value on stdout (the fields are explained in
+[json.md](json.md)). Progress is shown on stderr, if that is a terminal. An option that would have no effect is an
+error. `normscope --debug COMMAND …` shows the traceback of an error.
+
+| exit code | meaning |
+|---|---|
+| 0 | the work is done |
+| 1 | the work failed, or `audit` found the series not sound |
+| 2 | the call was wrong: an unknown or unused option, a file that does not exist, a package that is not installed |
+| 130 | interrupted with Ctrl-C |
+
+`normscope --install-completion` makes your shell complete commands, options and their values.
 
 This page is made by `python docs/help_pages.py`.
 """
 
 
 def help_page(command: str) -> str:
-    """What `normscope COMMAND --help` prints, a hundred columns wide."""
+    """Return what `normscope COMMAND --help` prints, a hundred columns wide."""
     words = [sys.executable, "-m", "normscope", command, "--help"]
     environment = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.replace("python -m normscope", "normscope").strip()
+    return done.stdout.strip()
 
 
 def page() -> str:
-    """The whole file."""
+    """Return the whole page."""
     parts = [f"## {name}\n\n```text\n{help_page(name)}\n```\n" for name in COMMANDS]
     return "\n".join([HEAD, *parts])
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
@@ -10,6 +11,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 import pytest
 import torch
 from safetensors.torch import save_file
+
+from normscope import plugins
 
 torch.set_num_threads(1)
 
@@ -60,3 +63,22 @@ def states():
 @pytest.fixture
 def series_folder(tmp_path, states):
     return save_series(tmp_path / "series", states)
+
+
+@pytest.fixture
+def install_plugins(monkeypatch):
+    """Pretend that the package `norm-extras` is installed: install_plugins("laws", name=value, …).
+
+    A call replaces what was installed before. (tests/test_plugins.py installs a real package.)
+    """
+
+    def install(kind, **values):
+        package = SimpleNamespace(name="norm-extras")
+        entries = [SimpleNamespace(name=name, dist=package, load=lambda v=v: v) for name, v in values.items()]
+        found = {f"normscope.{kind}": entries}
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found.get(group, []))
+        plugins.plugins.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    plugins.plugins.cache_clear()

@@ -1,9 +1,12 @@
-"""The shape of the package: imports point one way, importing is light, the public names are these."""
+"""The shape of the package: the rooms of docs/architecture.md, their edges, light imports, unique names."""
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,29 +14,28 @@ import pytest
 import normscope
 
 ROOT = Path(normscope.__file__).parent
+PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
-FIRST = {
-    *("_version", "anatomy", "atomic_write", "errors", "export_file", "optional", "progress", "rows", "run"),
-    *("schedule", "table", "words"),
-}
-# package → what it may import of normscope, beside itself and FIRST
-MAY = {
-    "checkpoints": set(),
-    "weights": {"checkpoints", "theory"},
-    "network": {"checkpoints"},
-    "theory": set(),
-    "lab": {"checkpoints", "weights", "network", "theory"},
-    "integrations": {"checkpoints", "weights", "network", "theory", "lab"},
-    "views": {"theory"},
-    "cli": {"checkpoints", "weights", "network", "theory", "lab", "integrations", "views"},
-    "data": set(),
-    "__main__": {"cli"},
-}
+FOUNDATION = "normscope"  # the modules beside __init__.py, which every room may import
+EVERYTHING = "everything"
 FORBIDDEN = {"theory": {"torch", "plotly"}, "views": {"torch"}}
+MAY_REPEAT_A_NAME = {"cli", "views"}  # a command or a figure may be called after the thing it shows
+
+
+@cache
+def table():
+    """room → the rooms it may import, in the order of the page."""
+    rows = re.findall(r"^\| `([\w/]+)` \|.*\| ([^|]*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return {room: re.findall(r"`([\w/]+)`", allowed) or [allowed.strip()] for room, allowed in rows}
 
 
 def modules():
     return sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py")
+
+
+def room_of(path):
+    """The folder of a module, at most two deep: the formats of one library are part of `checkpoints/formats`."""
+    return "/".join(path.relative_to(ROOT).parent.parts[:2]) or FOUNDATION
 
 
 def imported(path):
@@ -47,17 +49,86 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_one_way(path):
-    relative = path.relative_to(ROOT)
-    package = relative.parts[0] if len(relative.parts) > 1 else None
-    allowed = FIRST | {package} | MAY.get(package or path.stem, set())
+def rooms_imported(path):
+    """The other rooms a module imports from."""
     for name in imported(path):
         parts = name.split(".")
-        if parts[0] == "normscope" and len(parts) > 1 and (ROOT / parts[1]).exists():
-            assert parts[1] in allowed, f"{relative} imports {name}"
-        if package in FORBIDDEN:
-            assert parts[0] not in FORBIDDEN[package], f"{relative} imports {name}"
+        target = ROOT.joinpath(*parts[1:])
+        if parts[0] == "normscope" and (target.with_suffix(".py")).is_file():
+            yield room_of(target.with_suffix(".py"))
+
+
+def allowed_for(room):
+    allowed = table()[room]
+    return set(table()) | {FOUNDATION} if allowed == [EVERYTHING] else {FOUNDATION, room, *allowed}
+
+
+def test_every_folder_is_a_row_of_the_page():
+    rooms = {room_of(path) for path in modules()} - {FOUNDATION}
+    assert rooms == set(table())
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_are_edges_of_the_page(path):
+    room = room_of(path)
+    if path.name == "__main__.py":
+        return
+    allowed = allowed_for(room) if room != FOUNDATION else {FOUNDATION}
+    for other in rooms_imported(path):
+        assert other in allowed, f"{path.relative_to(ROOT)} imports from {other}"
+    for name in imported(path):
+        assert name.split(".")[0] not in FORBIDDEN.get(room.split("/")[0], ()), f"{path} imports {name}"
+
+
+def test_a_room_imports_only_rooms_above_it():
+    order = {room: i for i, room in enumerate(table())}
+    for room, allowed in table().items():
+        for other in allowed:
+            if other in order:
+                assert order[other] < order[room], f"{room} may import {other}, which comes later"
+
+
+def test_every_edge_of_the_page_is_used():
+    used = defaultdict(set)
+    for path in modules():
+        used[room_of(path)] |= set(rooms_imported(path))
+    for room, allowed in table().items():
+        for other in allowed:
+            assert other in (*used[room], EVERYTHING, "–"), f"{room} may import {other} and does not"
+
+
+def test_nobody_imports_the_command_line():
+    for path in modules():
+        assert room_of(path) == "cli" or path.name == "__main__.py" or "cli" not in set(rooms_imported(path))
+
+
+def test_every_room_says_what_it_holds():
+    for folder in {path.parent for path in modules()}:
+        tree = ast.parse((folder / "__init__.py").read_text("utf-8"))
+        assert ast.get_docstring(tree), folder
+
+
+def test_no_folder_is_crowded():
+    for folder in {path.parent for path in modules()}:
+        if folder.name != "cli":
+            assert len([p for p in folder.glob("*.py") if p.name != "__init__.py"]) <= 15, folder
+
+
+def test_no_two_modules_share_a_name():
+    seen = {}
+    for path in modules():
+        if path.relative_to(ROOT).parts[0] not in MAY_REPEAT_A_NAME:
+            other = seen.setdefault(path.name, path)
+            assert other is path, f"{path} and {other}"
+
+
+def test_no_two_classes_share_a_name():
+    seen = {}
+    for path in modules():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                other = seen.setdefault(node.name, path)
+                assert other is path, f"class {node.name} in {path} and {other}"
 
 
 def loaded_after(code):
@@ -78,14 +149,6 @@ def test_importing_is_light(code):
     assert not loaded_after(code) & {"torch", "plotly", "scipy", "pandas", "transformers"}
 
 
-def test_public_names():
-    assert sorted(normscope.__all__) == normscope.__all__
-    for name in normscope.__all__:
-        assert getattr(normscope, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        normscope.nonsense  # noqa: B018
-
-
 def test_packages_only_re_export():
     for path in ROOT.glob("*/**/__init__.py"):
         kinds = {type(node).__name__ for node in ast.parse(path.read_text("utf-8")).body}
@@ -95,9 +158,3 @@ def test_packages_only_re_export():
 def test_modules_stay_small():
     for path in modules():
         assert len(path.read_text("utf-8").splitlines()) <= 300, path
-
-
-def test_no_module_hides_a_public_name():
-    """A submodule of the same name would replace the function as soon as it is imported."""
-    children = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert not children & set(normscope.__all__)

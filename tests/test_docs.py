@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from normscope.cli.app import COMMANDS
+from tests.cli.json_samples import field_paths, samples
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -20,11 +21,61 @@ def test_help_pages_are_current():
     assert (DOCS / "commands.md").read_text("utf-8") == made["page"](), "run: python docs/help_pages.py"
 
 
-def test_every_command_has_its_json_documented():
-    pages = "\n".join(path.read_text("utf-8") for path in DOCS.glob("*.md"))
-    for name in COMMANDS:
-        assert f"normscope {name}" in pages
-        assert f"`{name}`" in pages or f"## {name}" in pages
+def documented_fields(section):
+    """The fields in the first table of a section, with those that it takes from another section."""
+    found = set()
+    for names, meaning in re.findall(
+        r"^\| (`.+?`) \| (.*?) ?\|$", section.split("| measure |")[0], re.MULTILINE
+    ):
+        fields = re.findall(r"`([^`]+)`", names)
+        found.update(fields)
+        other = re.match(r"the fields of (?:`(?P<field>[^`]+)` of )?`(?P<command>[^`]+)`", meaning)
+        if other:
+            (prefix,) = (field.removesuffix("*") for field in fields)
+            inner = f"{other['field']}." if other["field"] else ""
+            every = documented_fields(json_sections()[other["command"]])
+            found.discard(f"{prefix}*")
+            found |= {prefix + name.removeprefix(inner) for name in every if name.startswith(inner)}
+    return found
+
+
+def json_sections():
+    parts = re.split(r"^## (.+)$", (DOCS / "json.md").read_text("utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def differences(documented, real):
+    """Fields that are printed and not documented, or documented and not printed; `a.*` allows any name."""
+    any_name = tuple(field.removesuffix("*") for field in documented if field.endswith(".*"))
+    undocumented = {field for field in real - documented if not field.startswith(any_name)}
+    absent = {field for field in documented - real if not field.endswith(".*")}
+    return undocumented, absent
+
+
+def test_every_command_prints_the_json_that_is_documented(tmp_path):
+    """One test for all commands: their inputs are made once, in whichever process runs it."""
+    sections = json_sections()
+    assert {name.split()[0] for name in sections} == set(COMMANDS)
+    documents = samples(tmp_path)
+    assert set(sections) == set(documents)
+    found = {}
+    for name, several in documents.items():
+        real = {path for document in several for path in field_paths(document)}
+        undocumented, absent = differences(documented_fields(sections[name]), real)
+        found |= {
+            f"{name}: printed, not documented": undocumented,
+            f"{name}: documented, not printed": absent,
+        }
+    assert {problem: fields for problem, fields in found.items() if fields} == {}
+
+
+def test_a_difference_between_documentation_and_output_is_found():
+    documented = documented_fields(json_sections()["fit --by"])
+    assert {"fits[].exponent.low", "failed.*", "groups[].law"} <= documented
+    real = {field for field in documented if not field.endswith("*")} | {"failed.layer 3"}
+    assert differences(documented, real) == (set(), set())
+    assert differences(documented - {"groups[].law"}, real) == ({"groups[].law"}, set())
+    assert differences(documented, real - {"fits[].exponent.low"}) == (set(), {"fits[].exponent.low"})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,16 @@ import sqlite3
 import pytest
 
 from normscope.errors import NotARunFile, RunFileError, RunVersionError
-from normscope.run import CheckpointRow, HeadRow, Run, SaturationRow, ScalarRow, TensorRow, WeightRow
+from normscope.run import (
+    CheckpointRow,
+    HeadRow,
+    MeasureRow,
+    Run,
+    SaturationRow,
+    ScalarRow,
+    TensorRow,
+    WeightRow,
+)
 
 TENSOR = TensorRow(1, "h.0.attn.c_attn.weight", "model", 0, "qkv", (4, 12), "float32", 48)
 ROWS = [
@@ -89,7 +98,7 @@ def test_no_file(path):
 
 def test_a_file_that_is_something_else(path):
     path.write_text("step,norm\n" * 200)
-    with pytest.raises(NotARunFile, match="no SQLite database"):
+    with pytest.raises(NotARunFile, match="not an SQLite database"):
         Run(path)
 
 
@@ -124,3 +133,22 @@ def test_a_reader_may_look_while_a_writer_is_open(path):
         with writer.transaction():
             writer.write([ScalarRow(5, "loss", 1.0)])
         assert reader.query("SELECT count(*) FROM scalar") == [(2,)]
+
+
+def test_a_file_of_an_earlier_release_is_completed(path):
+    """It lacks the tables added since: a reader sees them empty, a writer adds them for good."""
+    fill(path)
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE measure")
+    db.close()
+    before = path.read_bytes()
+    with Run(path) as run:
+        assert run.measure_names() == []
+        assert run.query("SELECT * FROM measure") == []
+    assert path.read_bytes() == before
+    with Run.create(path) as run, run.transaction():
+        run.write([MeasureRow(10, 1, "stable rank", 3.5), MeasureRow(10, 1, "entropy", None)])
+    with Run(path) as run:
+        assert run.measure_names() == ["entropy", "stable rank"]
+        assert run.measured("stable rank") == {("", 10, 1)}
+        assert len(run.checkpoints()) == 2

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,3 +41,23 @@ def test_text_form_round_trip(schedule):
 def test_nonsense_is_refused(text):
     with pytest.raises(UsageError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        (every, 0, "must be an integer ≥ 1; got 0"),
+        (every, 2.5, "must be an integer ≥ 1; got 2.5"),
+        (logarithmic, 0.5, "must be an integer ≥ 1; got 0.5"),
+        (at_steps, [3, -3], "steps must be integers ≥ 0; got -3"),
+        (at_steps, [1.5], "steps must be integers ≥ 0; got 1.5"),
+        (at_steps, "10", "steps must be integers ≥ 0; got '[10]'"),
+    ],
+)
+def test_steps_that_cannot_be_recorded_are_refused(make, given, message):
+    with pytest.raises(UsageError, match=message):
+        make(given)
+
+
+def test_integers_of_numpy_are_integers():
+    assert at_steps(np.arange(0, 30, 10)).steps(15) == every(np.int64(10)).steps(15) == [0, 10]

@@ -52,8 +52,8 @@ def test_sentences_are_escaped_in_notebooks():
 
 
 RESULTS = (
-    "network.limit.saturation.Saturation", "network.limit.homogeneity.Homogeneity",
-    "network.attention.heads.Heads", "weights.audit.audit.Audit", "theory.laws.growth.GrowthFit",
+    "network.measuring.saturation.Saturation", "network.measuring.homogeneity.Homogeneity",
+    "network.measuring.heads.Heads", "weights.audit.audit.Audit", "theory.laws.growth.GrowthFit",
     "theory.laws.groups.GroupFits", "theory.laws.compare.Comparison", "theory.dynamics.forecast.Forecast",
     "theory.dynamics.budget.NormBudget", "lab.training.trainer.TrainResult", "lab.sweep.sweep.SweepResult",
 )  # fmt: skip

@@ -1,4 +1,9 @@
-"""How a transformer's parameters grow while it trains, and what that does to the network."""
+"""How a transformer's parameters grow while it trains, and what that does to the network.
+
+>>> import normscope as ns
+>>> ns.fit_growth("t5-base").best
+'power'
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,74 +11,194 @@ from typing import TYPE_CHECKING, Any
 from normscope._version import __version__
 
 if TYPE_CHECKING:
-    from normscope.export_file import export
-    from normscope.lab.sweep.sweep import sweep
+    from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
+    from normscope.lab.model import ModelConfig
+    from normscope.lab.sweep.engine import SupportsSubmit
+    from normscope.lab.sweep.sweep import SweepConfig, SweepResult, sweep
+    from normscope.lab.training.callback import Callback
     from normscope.lab.training.train import train
-    from normscope.network.attention.heads import heads
-    from normscope.network.attention.lookahead import looks_ahead
-    from normscope.network.limit.homogeneity import homogeneity
-    from normscope.network.limit.joint import saturation_and_heads
-    from normscope.network.limit.saturated import saturated
-    from normscope.network.limit.saturation import saturation
-    from normscope.network.limit.scaling import scaled
+    from normscope.lab.training.train_result import TrainResult
+    from normscope.network.measuring.heads import Head, Heads, HeadTypes, heads
+    from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
+    from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
+    from normscope.network.measuring.lookahead import LookAhead, looks_ahead
+    from normscope.network.measuring.saturated import saturated
+    from normscope.network.measuring.saturation import LayerSaturation, Limit, Saturation, saturation
     from normscope.network.running.baseline import random_like
-    from normscope.network.running.batches import Batch
+    from normscope.network.running.batches import Batch, Batches
+    from normscope.network.running.scaling import scaled
+    from normscope.progress import Progress
     from normscope.run import Run
-    from normscope.schedule import at_steps, budget, every, logarithmic
-    from normscope.theory.dynamics.budget import norm_budget
-    from normscope.theory.dynamics.forecast import Plan, forecast
-    from normscope.theory.laws.compare import compare
-    from normscope.theory.laws.groups import fit_groups
-    from normscope.theory.laws.growth import fit_growth
-    from normscope.theory.measures.measures import series
-    from normscope.theory.measures.series_sources import Selection
-    from normscope.views.page.report import report
-    from normscope.weights.audit.audit import audit
+    from normscope.schedule import (
+        AtSteps,
+        Budget,
+        Every,
+        Logarithmic,
+        Schedule,
+        at_steps,
+        budget,
+        every,
+        logarithmic,
+    )
+    from normscope.table import Table, Tabular
+    from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
+    from normscope.theory.dynamics.dynamics import Equilibrium
+    from normscope.theory.dynamics.forecast import Forecast, Plan, forecast
+    from normscope.theory.dynamics.learning_rates import Rates
+    from normscope.theory.laws.compare import Comparison, GroupDifference, compare
+    from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
+    from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
+    from normscope.theory.laws.intervals import Interval
+    from normscope.theory.laws.laws import Law
+    from normscope.theory.measures.series_set import SeriesSet, series
+    from normscope.theory.measures.series_sources import Source
+    from normscope.theory.measures.time_series import Series
+    from normscope.views.export_file import export
+    from normscope.views.plotting.plot import plot
+    from normscope.views.reports.report import report
+    from normscope.weights.audit.audit import Audit, audit
+    from normscope.weights.audit.findings import Finding
     from normscope.weights.monitor.monitor import Monitor
     from normscope.weights.monitor.monitor_options import MonitorOptions
-    from normscope.weights.scan.scan import scan
+    from normscope.weights.scan.scan import ScanConfig, scan
 
-# Loaded when first used: `import normscope` costs neither torch nor plotly nor scipy.
+# Where each public name is defined. They are loaded when first used, so that `import normscope`
+# loads neither torch nor plotly nor scipy.
 _HOMES = {
+    "AtSteps": "normscope.schedule",
+    "Audit": "normscope.weights.audit.audit",
     "Batch": "normscope.network.running.batches",
+    "Batches": "normscope.network.running.batches",
+    "Budget": "normscope.schedule",
+    "Callback": "normscope.lab.training.callback",
+    "Comparison": "normscope.theory.laws.compare",
+    "Curve": "normscope.network.measuring.homogeneity",
+    "DataConfig": "normscope.lab.config",
+    "Degree": "normscope.network.measuring.homogeneity",
+    "Equilibrium": "normscope.theory.dynamics.dynamics",
+    "Every": "normscope.schedule",
+    "Finding": "normscope.weights.audit.findings",
+    "Forecast": "normscope.theory.dynamics.forecast",
+    "GroupDifference": "normscope.theory.laws.compare",
+    "GroupFit": "normscope.theory.laws.groups",
+    "GroupFits": "normscope.theory.laws.groups",
+    "GrowthFit": "normscope.theory.laws.growth",
+    "Head": "normscope.network.measuring.heads",
+    "HeadTypes": "normscope.network.measuring.heads",
+    "Heads": "normscope.network.measuring.heads",
+    "Homogeneity": "normscope.network.measuring.homogeneity",
+    "Interval": "normscope.theory.laws.intervals",
+    "Law": "normscope.theory.laws.laws",
+    "LawFit": "normscope.theory.laws.growth",
+    "LayerSaturation": "normscope.network.measuring.saturation",
+    "Limit": "normscope.network.measuring.saturation",
+    "Logarithmic": "normscope.schedule",
+    "LookAhead": "normscope.network.measuring.lookahead",
+    "ModelConfig": "normscope.lab.model",
     "Monitor": "normscope.weights.monitor.monitor",
     "MonitorOptions": "normscope.weights.monitor.monitor_options",
+    "NormBudget": "normscope.theory.dynamics.budget",
+    "NormBudgets": "normscope.theory.dynamics.budget",
+    "OptimizerConfig": "normscope.lab.config",
     "Plan": "normscope.theory.dynamics.forecast",
+    "Progress": "normscope.progress",
+    "Rates": "normscope.theory.dynamics.learning_rates",
     "Run": "normscope.run",
-    "Selection": "normscope.theory.measures.series_sources",
+    "Saturation": "normscope.network.measuring.saturation",
+    "SaturationAndHeads": "normscope.network.measuring.joint",
+    "ScanConfig": "normscope.weights.scan.scan",
+    "Schedule": "normscope.schedule",
+    "Series": "normscope.theory.measures.time_series",
+    "SeriesSet": "normscope.theory.measures.series_set",
+    "Source": "normscope.theory.measures.series_sources",
+    "SupportsSubmit": "normscope.lab.sweep.engine",
+    "SweepConfig": "normscope.lab.sweep.sweep",
+    "SweepResult": "normscope.lab.sweep.sweep",
+    "Table": "normscope.table",
+    "Tabular": "normscope.table",
+    "TrainConfig": "normscope.lab.config",
+    "TrainResult": "normscope.lab.training.train_result",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
     "budget": "normscope.schedule",
     "compare": "normscope.theory.laws.compare",
     "every": "normscope.schedule",
-    "export": "normscope.export_file",
+    "export": "normscope.views.export_file",
     "fit_groups": "normscope.theory.laws.groups",
     "fit_growth": "normscope.theory.laws.growth",
     "forecast": "normscope.theory.dynamics.forecast",
-    "heads": "normscope.network.attention.heads",
-    "homogeneity": "normscope.network.limit.homogeneity",
+    "heads": "normscope.network.measuring.heads",
+    "homogeneity": "normscope.network.measuring.homogeneity",
     "logarithmic": "normscope.schedule",
-    "looks_ahead": "normscope.network.attention.lookahead",
+    "looks_ahead": "normscope.network.measuring.lookahead",
     "norm_budget": "normscope.theory.dynamics.budget",
+    "plot": "normscope.views.plotting.plot",
     "random_like": "normscope.network.running.baseline",
-    "report": "normscope.views.page.report",
-    "saturated": "normscope.network.limit.saturated",
-    "saturation": "normscope.network.limit.saturation",
-    "saturation_and_heads": "normscope.network.limit.joint",
-    "scaled": "normscope.network.limit.scaling",
+    "report": "normscope.views.reports.report",
+    "saturated": "normscope.network.measuring.saturated",
+    "saturation": "normscope.network.measuring.saturation",
+    "saturation_and_heads": "normscope.network.measuring.joint",
+    "scaled": "normscope.network.running.scaling",
     "scan": "normscope.weights.scan.scan",
-    "series": "normscope.theory.measures.measures",
+    "series": "normscope.theory.measures.series_set",
     "sweep": "normscope.lab.sweep.sweep",
     "train": "normscope.lab.training.train",
 }
 
 __all__ = [
+    "AtSteps",
+    "Audit",
     "Batch",
+    "Batches",
+    "Budget",
+    "Callback",
+    "Comparison",
+    "Curve",
+    "DataConfig",
+    "Degree",
+    "Equilibrium",
+    "Every",
+    "Finding",
+    "Forecast",
+    "GroupDifference",
+    "GroupFit",
+    "GroupFits",
+    "GrowthFit",
+    "Head",
+    "HeadTypes",
+    "Heads",
+    "Homogeneity",
+    "Interval",
+    "Law",
+    "LawFit",
+    "LayerSaturation",
+    "Limit",
+    "Logarithmic",
+    "LookAhead",
+    "ModelConfig",
     "Monitor",
     "MonitorOptions",
+    "NormBudget",
+    "NormBudgets",
+    "OptimizerConfig",
     "Plan",
+    "Progress",
+    "Rates",
     "Run",
-    "Selection",
+    "Saturation",
+    "SaturationAndHeads",
+    "ScanConfig",
+    "Schedule",
+    "Series",
+    "SeriesSet",
+    "Source",
+    "SupportsSubmit",
+    "SweepConfig",
+    "SweepResult",
+    "Table",
+    "Tabular",
+    "TrainConfig",
+    "TrainResult",
     "__version__",
     "at_steps",
     "audit",
@@ -89,6 +214,7 @@ __all__ = [
     "logarithmic",
     "looks_ahead",
     "norm_budget",
+    "plot",
     "random_like",
     "report",
     "saturated",

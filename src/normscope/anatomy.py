@@ -1,8 +1,8 @@
 """From a tensor's name to what it is: component, layer and role.
 
-Model families are data (data/anatomy.json), not code: each has patterns over
-names, tried in order. What no family knows falls back to the first number in
-the name as the layer and the role `other`, and the scan says how many those are.
+Model families are data (data/anatomy.json), not code: each has patterns for
+names, tried in order. A name that no family knows gets the first number in it as its
+layer and the role `other`; the scan says how many there are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INNER_WRAPPERS = re.compile(r"\.(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wr
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor sits in the network; `component` is encoder, decoder or model."""
+    """Where a tensor is in the network; `component` is encoder, decoder or model."""
 
     component: str
     layer: int | None
@@ -49,7 +49,7 @@ class Place:
 
 
 def locate(name: str) -> Place:
-    """What the tensor of this name is."""
+    """Component, layer and role of the tensor of this name."""
     clean = unwrapped(name)
     for pattern, role in _patterns():
         found = pattern.fullmatch(clean)
@@ -60,10 +60,10 @@ def locate(name: str) -> Place:
 
 
 def locate_all(names: Iterable[str]) -> dict[str, Place]:
-    """What each tensor of one model is.
+    """Component, layer and role of each tensor of one model.
 
-    A model with a single stack has no components to tell apart, whatever it calls
-    the stack: BERT says `encoder`, OPT says `decoder`.
+    A model with a single stack has one component, whatever its names say: BERT calls
+    its stack `encoder`, OPT calls it `decoder`.
     """
     places = {name: locate(name) for name in names}
     if {"encoder", "decoder"} <= {place.component for place in places.values()}:
@@ -72,12 +72,12 @@ def locate_all(names: Iterable[str]) -> dict[str, Place]:
 
 
 def unwrapped(name: str) -> str:
-    """The name without what DDP, FSDP, torch.compile and DeepSpeed put before it."""
+    """The name without the prefixes of DDP, FSDP, torch.compile and DeepSpeed."""
     return INNER_WRAPPERS.sub("", WRAPPERS.sub("", name))
 
 
 def in_body(role: str, shape: Sequence[int]) -> bool:
-    """Whether the paper's scope counts it: non-scalar, and neither embedding nor output head."""
+    """Whether the paper's scope counts a tensor: not a scalar, not an embedding, not the output head."""
     return role not in OUTSIDE_BODY and len(shape) > 0
 
 
@@ -92,7 +92,7 @@ def in_scope(items: Sequence[T], scope: str, place: Callable[[T], tuple[str, Seq
     return body or list(items)
 
 
-# Buffers that state dicts carry beside parameters. Names alone: a rule that a reader can check.
+# Buffers that state dicts contain beside parameters, recognised by name.
 BUFFERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), reason)
     for pattern, reason in (
@@ -109,7 +109,7 @@ MASK = re.compile(r"(?:.*\.)?(?:attn|attention)(?:\.attention)?\.bias")
 
 
 def not_a_parameter(name: str, shape: Sequence[int]) -> str | None:
-    """Why a stored tensor is no parameter, or None when it is one."""
+    """Why a stored tensor is not a parameter; None if it is one."""
     clean = unwrapped(name)
     if len(shape) == 4 and shape[0] == shape[1] == 1 and MASK.fullmatch(clean):
         return "attention mask"

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 @contextmanager
-def whole_file(target: Path) -> Iterator[Path]:
-    """A path beside `target` to write to; it moves to `target` at the end, or vanishes with an exception."""
-    part = target.with_name(f".{target.name}.part")  # one name: what a killed process left is cleared away
+def atomic_write(target: Path) -> Iterator[Path]:
+    """Give a temporary path beside `target`; move it there at the end, or delete it after an exception."""
+    part = target.with_name(f".{target.name}.part")  # one name, so that what a killed process left is removed
     try:
         part.unlink(missing_ok=True)
         yield part

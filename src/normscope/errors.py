@@ -3,6 +3,7 @@
     NormscopeError
     ├── UsageError              the call was wrong; nothing was done         exit code 2
     │   ├── MissingExtra        an optional dependency is not installed
+    │   ├── SourceNotFound      nothing exists at the path that was given
     │   └── PluginError         an installed plugin cannot be used
     ├── CheckpointError         a checkpoint or a series cannot be used      exit code 1
     │   ├── UnknownFormat       not a checkpoint in any format we know
@@ -16,6 +17,8 @@
     ├── SeriesError             values that cannot be fitted                 exit code 1
     └── TrainingError           a lab run or sweep cannot go on              exit code 1
         └── Diverged            the loss left the finite numbers
+
+MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError.
 
 A message says what was expected, what came, and what to do next.
 """
@@ -43,12 +46,20 @@ class MissingExtra(UsageError):
         )
 
 
+class SourceNotFound(UsageError):
+    """Nothing exists at the path that was given."""
+
+
 class PluginError(UsageError):
     """A plugin that another package installed cannot be used."""
 
 
 class CheckpointError(NormscopeError):
     """A checkpoint or a series of checkpoints cannot be used."""
+
+
+class MissingCheckpoints(SourceNotFound, CheckpointError):
+    """There is no file or folder at the path where checkpoints were expected."""
 
 
 class UnknownFormat(CheckpointError):
@@ -65,6 +76,10 @@ class UnsafeCheckpoint(CheckpointError):
 
 class RunFileError(NormscopeError):
     """A run file cannot be used."""
+
+
+class MissingRunFile(SourceNotFound, RunFileError):
+    """There is no run file at the path that was given."""
 
 
 class NotARunFile(RunFileError):

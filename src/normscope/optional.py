@@ -9,7 +9,7 @@ from normscope.errors import MissingExtra
 
 
 def require(package: str, extra: str, purpose: str) -> Any:
-    """The package; MissingExtra, which names the command that installs it, if it is not there."""
+    """Import an optional package; if it is missing, MissingExtra names the command that installs it."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -22,7 +22,7 @@ from normscope.errors import PluginError
 GROUPS: Mapping[str, str] = {
     "formats": "a checkpoint format: a FileFormat or a FolderFormat",
     "laws": "a growth law: a Law",
-    "measures": "a measure: a function of a matrix, or of a matrix and its predecessor, that returns a number",
+    "measures": "a measure: a function of a matrix, or of a matrix and its predecessor, giving a number",
     "claims": "a paper's claim: the path of a TOML file",
 }
 

@@ -1,12 +1,12 @@
-"""How long work tells its caller where it is, without knowing who listens."""
+"""How long-running functions report progress, without knowing who shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[float, float, str], None]
-"""Called with (done, total, note); done grows from 0 to total in any unit."""
+"""Called with (done, total, note); done grows from 0 to total, in any unit."""
 
 
 def silent(done: float, total: float, note: str) -> None:
-    """Tell nobody."""
+    """Report to nobody."""

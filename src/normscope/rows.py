@@ -1,40 +1,8 @@
-"""What a run file holds: its tables, and their rows as values."""
+"""The rows of a run file, as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-SCHEMA = """
-CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE checkpoint(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, label TEXT NOT NULL, tokens INTEGER,
-    source TEXT NOT NULL, format TEXT, bytes INTEGER, digest TEXT,
-    PRIMARY KEY(stage, step));
-CREATE TABLE tensor(
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, component TEXT NOT NULL, layer INTEGER,
-    role TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL, numel INTEGER NOT NULL,
-    tied_to INTEGER REFERENCES tensor(id));
-CREATE TABLE weight(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, prev_step INTEGER NOT NULL,
-    tensor INTEGER NOT NULL REFERENCES tensor(id),
-    sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
-    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
-    PRIMARY KEY(stage, tensor, step, prev_step)) WITHOUT ROWID;
-CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
-CREATE TABLE saturation(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
-    cosine REAL, deviation REAL, tokens INTEGER, scale REAL, converged INTEGER, baseline REAL,
-    PRIMARY KEY(stage, step, module)) WITHOUT ROWID;
-CREATE TABLE head(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
-    head INTEGER NOT NULL, type TEXT, margin REAL, positions REAL, positions_deviation REAL,
-    split REAL, share REAL, effective REAL, largest REAL, distance REAL, first REAL,
-    PRIMARY KEY(stage, step, module, head)) WITHOUT ROWID;
-CREATE TABLE scalar(
-    stage TEXT NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-    PRIMARY KEY(stage, step, name)) WITHOUT ROWID;
-CREATE TABLE artifact(kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(kind, key));
-"""
 
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
 
@@ -92,26 +60,46 @@ class WeightRow:
 
 
 @dataclass(frozen=True)
-class SaturationRow:
-    """The saturation of one layer at one step; `module` is the block's path in the model."""
+class AtStep:
+    """A row's training step, which comes first among its fields."""
 
     step: int
+
+
+@dataclass(frozen=True)
+class LayerMeasures:
+    """What is measured on one layer; `module` is the block's path in the model."""
+
     module: str
     layer: int
     cosine: float
     deviation: float
     tokens: int
     scale: float
-    converged: bool
+    converged: bool | None
     baseline: float | None = None
-    stage: str = ""
 
 
 @dataclass(frozen=True)
-class HeadRow:
-    """What one attention head does at one step; the fields are explained in docs/saturation.md."""
+class SaturationRow(LayerMeasures, AtStep):
+    """The saturation of one layer at one step."""
 
-    step: int
+    stage: str = ""
+
+
+def step_key(stage: str, step: int) -> str:
+    """The key of a step among a run's artifacts; the stage is part of it only if it has a name.
+
+    >>> step_key("", 1000), step_key("stage2", 1000)
+    ('1000', 'stage2/1000')
+    """
+    return f"{stage}/{step}" if stage else str(step)
+
+
+@dataclass(frozen=True)
+class HeadMeasures:
+    """What is measured on one attention head; the fields are explained in docs/saturation.md."""
+
     module: str
     layer: int
     head: int
@@ -125,7 +113,18 @@ class HeadRow:
     largest: float
     distance: float
     first: float
+
+
+@dataclass(frozen=True)
+class HeadRow(HeadMeasures, AtStep):
+    """What one attention head does at one step."""
+
     stage: str = ""
+
+    @property
+    def example_key(self) -> str:
+        """The key of this head's attention map among the run's artifacts of the kind "attention"."""
+        return f"{step_key(self.stage, self.step)}/{self.module}/{self.head}"
 
 
 @dataclass(frozen=True)
@@ -138,11 +137,23 @@ class ScalarRow:
     stage: str = ""
 
 
-Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | ScalarRow
+@dataclass(frozen=True)
+class MeasureRow:
+    """The value of a plugin's measure for one tensor at one step; None where it is not finite."""
+
+    step: int
+    tensor: int
+    name: str
+    value: float | None
+    stage: str = ""
+
+
+Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | ScalarRow | MeasureRow
 TABLE_OF: dict[type, str] = {
     CheckpointRow: "checkpoint",
     WeightRow: "weight",
     SaturationRow: "saturation",
     HeadRow: "head",
     ScalarRow: "scalar",
+    MeasureRow: "measure",
 }

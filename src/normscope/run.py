@@ -1,8 +1,8 @@
-"""The run file: one SQLite database that measuring writes and everything else reads.
+"""The run file: one SQLite database that measurements write and everything else reads.
 
 Single writer, readers at any time, no WAL (it does not work on network file
 systems). Writes happen in transactions of whole steps or whole tensors and are
-idempotent on their keys, so a killed job loses only the work under way and
+idempotent on their keys, so a killed job loses only unfinished work, and
 running it again continues it.
 """
 
@@ -12,32 +12,33 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from normscope.atomic_write import whole_file
-from normscope.errors import NotARunFile, RunFileError, RunVersionError
+from normscope.errors import MissingRunFile, RunFileError
 from normscope.rows import (
     NO_PREVIOUS,
-    SCHEMA,
     TABLE_OF,
     CheckpointRow,
     HeadRow,
+    MeasureRow,
     Row,
     SaturationRow,
     ScalarRow,
     TensorRow,
     WeightRow,
 )
+from normscope.run_schema import add_missing_tables, check_identity, connect, write_empty
 from normscope.table import Table, Value
 
 __all__ = [
     "NO_PREVIOUS",
     "CheckpointRow",
     "HeadRow",
+    "MeasureRow",
     "Row",
     "Run",
     "SaturationRow",
@@ -45,9 +46,6 @@ __all__ = [
     "TensorRow",
     "WeightRow",
 ]
-
-APPLICATION_ID = 0x6E6F726D  # "norm"
-VERSION = 1
 
 _SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
 _LIVE = ("sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay")
@@ -65,33 +63,39 @@ _UPSERT_SUMS, _UPSERT_LIVE = _upsert_weight(_SUMS), _upsert_weight(_LIVE)
 
 
 class Run:
-    """A run file, open for reading or for writing; a context manager."""
+    """A run file, open for reading or for writing; a context manager.
+
+    >>> with ns.Run.create("run.db") as run:
+    ...     run.meta, run.checkpoints(), run.tensors()
+    ({}, [], [])
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
         """Open an existing run file; see `Run.create` for a new one."""
         self.path = Path(path)
         self.writable = write
         if not self.path.is_file():
-            raise RunFileError(
+            raise MissingRunFile(
                 f"no run file at {self.path}: make one with 'normscope scan SOURCE --run {self.path}'"
             )
-        self._db = _connect(self.path, write)
+        self._db = connect(self.path, write)
         try:
-            _check(self._db, self.path)
+            check_identity(self._db, self.path)
+            add_missing_tables(self._db, write)
         except BaseException:
             self._db.close()
             raise
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Run:
-        """Open `path` for writing, making an empty run file where there is none."""
+        """Open `path` for writing; create an empty run file if there is none."""
         target = Path(path)
         if not target.exists() or target.stat().st_size == 0:
-            _write_empty(target)
+            write_empty(target)
         return cls(target, write=True)
 
     def close(self) -> None:
-        """Close the file; a run may be closed twice."""
+        """Close the file; closing twice is fine."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -109,7 +113,7 @@ class Run:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is written, or nothing is."""
+        """Write everything inside, or nothing."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -134,16 +138,16 @@ class Run:
             self._db.executemany(_insert(kind), (tuple(vars(row).values()) for row in kept))
 
     def write_sums(self, rows: Iterable[Sequence[Value]]) -> None:
-        """Write what a scan knows of weights: tuples (stage, step, prev_step, tensor, the six sums).
+        """Write the sums of a scan: tuples (stage, step, prev_step, tensor, the six sums).
 
-        A row that is there keeps its other columns: gradients come only from a live module.
+        An existing row keeps its other columns: gradients come only from a live module.
         """
         self._db.executemany(_UPSERT_SUMS, rows)
 
     def write_live(self, rows: Iterable[Sequence[Value]]) -> None:
-        """Write what a monitor knows of weights: tuples (stage, step, prev_step, tensor, its eight columns).
+        """Write the record of a monitor: tuples (stage, step, prev_step, tensor, its eight columns).
 
-        A row that is there keeps its other columns: θ₀ and the maximum come only from a scan.
+        An existing row keeps its other columns: ⟨θ₀, θ⟩ and the maximum come only from a scan.
         """
         self._db.executemany(_UPSERT_LIVE, rows)
 
@@ -152,7 +156,7 @@ class Run:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, json.dumps(value)))
 
     def add_tensor(self, row: TensorRow) -> None:
-        """Insert a tensor or update everything but its id."""
+        """Insert a tensor, or update everything but its id."""
         shape = json.dumps(list(row.shape))
         values = (
             row.id,
@@ -168,7 +172,7 @@ class Run:
         self._db.execute("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
 
     def set_skipped(self, reasons: Iterable[tuple[str, str]]) -> None:
-        """Record names that are not measured, each with the reason."""
+        """Record the names that are not measured, each with the reason."""
         self._db.executemany("INSERT OR REPLACE INTO skipped VALUES(?, ?)", reasons)
 
     def set_artifact(self, kind: str, key: str, value: Any) -> None:
@@ -176,22 +180,32 @@ class Run:
         self._db.execute("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))
 
     def forget_sums(self, stage: str, step: int | None = None) -> None:
-        """Mark sums as to be measured again: those that involve one step of a stage, or all of it."""
+        """Mark sums to be measured again: those that involve one step of a stage, or the whole stage."""
         sql = "UPDATE weight SET dot_init = NULL WHERE stage = ?"
         if step is None:
             self._db.execute(sql, (stage,))
         else:
             self._db.execute(f"{sql} AND (step = ? OR prev_step = ?)", (stage, step, step))
 
+    def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
+        """Delete the values of plugin measures at these steps of a stage, to be measured again."""
+        rows = [(stage, step) for step in steps]
+        self._db.executemany("DELETE FROM measure WHERE stage = ? AND step = ?", rows)
+
     def delete_after(self, step: int, stage: str = "") -> None:
-        """Forget everything recorded after `step`: a training run resumed from there."""
-        for table in ("checkpoint", "weight", "saturation", "head", "scalar"):
+        """Delete everything recorded after `step`, when training resumes from there."""
+        for table in TABLE_OF.values():
             self._db.execute(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
+
+    def delete_network(self, step: int, stage: str = "") -> None:
+        """Delete what was measured by running the model of one step, before it is measured again."""
+        for table in ("saturation", "head"):
+            self._db.execute(f"DELETE FROM {table} WHERE stage = ? AND step = ?", (stage, step))
 
     # -- reading -----------------------------------------------------------------
 
     def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
-        """Rows of any SELECT; a damaged file is a RunFileError."""
+        """Return the rows of any SELECT; a damaged file raises RunFileError."""
         try:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
@@ -223,7 +237,7 @@ class Run:
         return [replace(TensorRow(*row), shape=tuple(json.loads(row[5]))) for row in rows]
 
     def skipped(self) -> dict[str, str]:
-        """What was not measured, with the reason."""
+        """Names that were not measured, with the reason."""
         return dict(self.query("SELECT name, reason FROM skipped ORDER BY name"))
 
     def artifacts(self, kind: str) -> dict[str, Any]:
@@ -232,6 +246,14 @@ class Run:
             key: json.loads(v)
             for key, v in self.query("SELECT key, value FROM artifact WHERE kind = ?", (kind,))
         }
+
+    def measure_names(self) -> list[str]:
+        """Names of the plugin measures that were recorded."""
+        return [row[0] for row in self.query("SELECT DISTINCT name FROM measure ORDER BY name")]
+
+    def measured(self, name: str) -> set[tuple[str, int, int]]:
+        """Where a plugin measure has been recorded: (stage, step, tensor id)."""
+        return set(self.query("SELECT stage, step, tensor FROM measure WHERE name = ?", (name,)))
 
     def table(self, kind: type[Row]) -> Table:
         """All rows of one kind (WeightRow, SaturationRow, …) as columns."""
@@ -244,38 +266,3 @@ def _insert(kind: type) -> str:
     names = [field.name for field in fields(kind)]
     marks = ", ".join("?" * len(names))
     return f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"
-
-
-def _connect(path: Path, write: bool) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
-    try:
-        return sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise RunFileError(f"cannot open {path}: {error}") from error
-
-
-def _check(db: sqlite3.Connection, path: Path) -> None:
-    try:
-        (identity,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise RunFileError(f"cannot open {path}: {error}") from error
-        raise NotARunFile(f"{path} is not a run file (it is no SQLite database)") from error
-    if identity != APPLICATION_ID:
-        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
-    if version != VERSION:
-        raise RunVersionError(
-            f"{path} is a run file of version {version}; this normscope reads version {VERSION}: "
-            "scan the series again into a new file"
-        )
-
-
-def _write_empty(path: Path) -> None:
-    identity = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
-    schema = f"PRAGMA synchronous=OFF; BEGIN; {identity} {SCHEMA} COMMIT;"  # nobody sees it before the move
-    try:
-        with whole_file(path) as part, closing(sqlite3.connect(part)) as db:
-            db.executescript(schema)
-    except (sqlite3.Error, OSError) as error:
-        raise RunFileError(f"cannot create the run file {path}: {error}") from error

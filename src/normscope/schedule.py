@@ -1,13 +1,13 @@
-"""When to record: sets of training steps, each a small immutable value.
+"""When to record: a schedule is a set of training steps, a budget is a share of the training time.
 
-A schedule answers `step in schedule` without state, so a resumed run records at
-the very steps of an undisturbed one.
+A schedule has no state, so a resumed run records the same steps as an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import abc
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,26 +15,35 @@ from normscope.errors import UsageError
 
 
 class Schedule(abc.ABC):
-    """A set of steps."""
+    """A set of steps to record.
+
+    >>> schedule = ns.every(100)
+    >>> isinstance(schedule, ns.Schedule), 200 in schedule, 250 in schedule
+    (True, True, False)
+    """
 
     @abc.abstractmethod
     def __contains__(self, step: int) -> bool:
-        """Whether this step is to be recorded."""
+        """Whether to record this step."""
 
     def steps(self, until: int) -> list[int]:
-        """The steps 0 … until that belong to the schedule, in order."""
+        """The steps of the schedule from 0 to `until`, in order."""
         return [step for step in range(until + 1) if step in self]
 
 
 @dataclass(frozen=True)
 class Every(Schedule):
-    """Step 0 and every n-th step after it."""
+    """Step 0 and every n-th step after it.
+
+    >>> [step for step in range(7) if step in ns.Every(3)]
+    [0, 3, 6]
+    """
 
     n: int
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise UsageError(f"a schedule needs an interval of at least 1 step, not {self.n}")
+        if not _is_integer(self.n) or self.n < 1:
+            raise UsageError(f"the interval of a schedule must be an integer ≥ 1; got {self.n!r}")
 
     def __contains__(self, step: int) -> bool:
         return step >= 0 and step % self.n == 0
@@ -47,15 +56,19 @@ class Every(Schedule):
 class Logarithmic(Schedule):
     """Step 0 and the rounded steps 10^(k/m), with m points per factor of ten.
 
-    Growth laws are powers of t: equal spacing in log t lets early and late training weigh alike.
+    Growth laws are powers of t: with equal spacing in log t, early and late training have the same weight.
+
+    >>> [step for step in range(101) if step in ns.Logarithmic(2)]
+    [0, 1, 3, 10, 32, 100]
     """
 
     points_per_decade: int
 
     def __post_init__(self) -> None:
-        if self.points_per_decade < 1:
+        if not _is_integer(self.points_per_decade) or self.points_per_decade < 1:
             raise UsageError(
-                f"a logarithmic schedule needs at least 1 point per decade, not {self.points_per_decade}"
+                f"points per decade of a logarithmic schedule must be an integer ≥ 1; "
+                f"got {self.points_per_decade!r}"
             )
 
     def __contains__(self, step: int) -> bool:
@@ -71,7 +84,7 @@ class Logarithmic(Schedule):
         return round(10 ** (k / self.points_per_decade))
 
     def steps(self, until: int) -> list[int]:
-        """The steps 0 … until that belong to the schedule, found without walking them all."""
+        """The steps of the schedule from 0 to `until`, without testing every step."""
         return sorted({0, *self._points(until)}) if until >= 0 else []
 
     def _points(self, until: int) -> Iterator[int]:
@@ -83,9 +96,18 @@ class Logarithmic(Schedule):
 
 @dataclass(frozen=True)
 class AtSteps(Schedule):
-    """Exactly the steps that were listed."""
+    """Exactly the listed steps.
+
+    >>> 10 in ns.AtSteps(frozenset({0, 10}))
+    True
+    """
 
     listed: frozenset[int]
+
+    def __post_init__(self) -> None:
+        wrong = [step for step in self.listed if not _is_integer(step) or step < 0]
+        if wrong:
+            raise UsageError(f"steps must be integers ≥ 0; got {wrong[0]!r}")
 
     def __contains__(self, step: int) -> bool:
         return step in self.listed
@@ -95,25 +117,30 @@ class AtSteps(Schedule):
 
     def steps(self, until: int) -> list[int]:
         """The listed steps up to `until`, in order."""
-        return sorted(step for step in self.listed if 0 <= step <= until)
+        return sorted(step for step in self.listed if step <= until)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """As often as a share of the training time allows; not a set of steps, for it depends on the clock."""
+    """As many records as fit in a share of the training time; which steps these are depends on the clock.
+
+    >>> ns.Budget(0.02).share
+    0.02
+    """
 
     share: float
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise UsageError(
-                f"a time budget is a share between 0 and 1, such as 0.01 or '1%', not {self.share}"
+                f"a time budget must be a share of the training time above 0 and at most 1, "
+                f"such as 0.01 or '1%'; got {self.share}"
             )
 
     def interval(self, cost: float, step_time: float) -> int:
-        """Steps from one record to the next, for a record and a step that take this many seconds.
+        """Steps from one record to the next, when a record takes `cost` and a step `step_time` seconds.
 
-        cost ≤ share × interval × step_time; at least one step.
+        The smallest interval ≥ 1 with cost ≤ share × interval × step_time.
         """
         if step_time <= 0:
             return 1
@@ -124,21 +151,44 @@ class Budget:
 
 
 def budget(at_most: str | float = "1%") -> Budget:
-    """As many records as `at_most` of the step time pays for; adjusts itself to the run."""
+    """Record as often as `at_most` of the training time allows.
+
+    The interval follows from the measured time of a step and of a record, and adapts during the run.
+
+    >>> import normscope as ns
+    >>> ns.budget("1%")
+    Budget(share=0.01)
+    >>> ns.budget("1%").interval(cost=0.05, step_time=0.5)   # a record takes 0.05 s, a step 0.5 s
+    10
+    """
     text = str(at_most).strip()
     try:
         return Budget(float(text[:-1]) / 100 if text.endswith("%") else float(text))
     except ValueError:
-        raise UsageError(f"expected a time budget such as '1%' or 0.01, but got {at_most!r}") from None
+        raise UsageError(f"expected a time budget such as '1%' or 0.01; got {at_most!r}") from None
 
 
 def every(n: int) -> Every:
-    """Step 0 and every n-th step."""
+    """Record step 0 and every n-th step after it.
+
+    >>> import normscope as ns
+    >>> ns.every(100).steps(until=350)
+    [0, 100, 200, 300]
+    """
     return Every(n)
 
 
 def logarithmic(points_per_decade: int = 10) -> Logarithmic:
-    """Step 0 and `points_per_decade` steps in each factor of ten."""
+    """Record step 0 and `points_per_decade` steps in each factor of ten.
+
+    Where points are closer together than one step, every step is recorded.
+
+    >>> import normscope as ns
+    >>> ns.logarithmic(3).steps(until=1000)
+    [0, 1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
+    >>> 46 in ns.logarithmic(3)
+    True
+    """
     return Logarithmic(points_per_decade)
 
 
@@ -146,12 +196,18 @@ NEVER = AtSteps(frozenset())
 
 
 def at_steps(steps: Iterable[int]) -> AtSteps:
-    """Exactly these steps."""
+    """Record exactly these steps.
+
+    >>> import normscope as ns
+    >>> schedule = ns.at_steps([0, 1, 10, 100])
+    >>> 10 in schedule, 11 in schedule
+    (True, False)
+    """
     return AtSteps(frozenset(steps))
 
 
 def parse(text: str) -> Schedule:
-    """A schedule as people type it: `log:10`, `every:100`, `never`, or a list `0,1,10,100`."""
+    """Parse a schedule from text: `log:10`, `every:100`, `never`, or a list of steps `0,1,10,100`."""
     kind, _, number = text.partition(":")
     try:
         if kind == "log":
@@ -161,5 +217,14 @@ def parse(text: str) -> Schedule:
         return at_steps(int(step) for step in text.split(",") if text != "never")
     except ValueError:
         raise UsageError(
-            f"expected a schedule such as log:10, every:100, never or 0,1,10,100, but got {text!r}"
+            f"expected a schedule such as log:10, every:100, never or 0,1,10,100; got {text!r}"
         ) from None
+
+
+def _is_integer(value: object) -> bool:
+    """Whether it counts as an integer; NumPy's integers do, floats do not."""
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True

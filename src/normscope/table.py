@@ -1,4 +1,4 @@
-"""A small column table: what every result hands to pandas, polars, JSON and notebooks."""
+"""A small column table: how every result reaches pandas, polars, JSON and notebooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from normscope.errors import MissingExtra
+from normscope.optional import require
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +20,12 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length, in plain Python values."""
+    """Named columns of equal length, in plain Python values.
+
+    >>> table = ns.Table({"step": [0, 10], "norm": [1.5, float("nan")]})
+    >>> len(table), list(table)
+    (2, [{'step': 0, 'norm': 1.5}, {'step': 10, 'norm': None}])
+    """
 
     columns: Mapping[str, Sequence[Value]]
 
@@ -34,7 +39,7 @@ class Table:
         return len(next(iter(self.columns.values()), ()))
 
     def __iter__(self) -> Iterator[dict[str, Value]]:
-        """Each row as a dict, with NaN and infinities as None: what JSON can hold."""
+        """Iterate over rows as dicts; NaN and infinities become None, which JSON can represent."""
         names = list(self.columns)
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(names, map(_json_value, values), strict=True))
@@ -44,19 +49,15 @@ class Table:
 
     def to_pandas(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("pandas", "pandas", "to_pandas()") from None
-        return pandas.DataFrame({name: list(values) for name, values in self.columns.items()})
+        return require("pandas", "pandas", "to_pandas()").DataFrame(self._lists())
 
     def to_polars(self) -> polars.DataFrame:
         """The table as a polars DataFrame."""
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtra("polars", "polars", "to_polars()") from None
-        return polars.DataFrame({name: list(values) for name, values in self.columns.items()})
+        frame: polars.DataFrame = require("polars", "polars", "to_polars()").DataFrame(self._lists())
+        return frame
+
+    def _lists(self) -> dict[str, list[Value]]:
+        return {name: list(values) for name, values in self.columns.items()}
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
@@ -68,12 +69,17 @@ class Table:
 
 
 class Tabular(abc.ABC):
-    """A result with a table: what pandas, polars and notebooks ask of it."""
+    """A result that has a table, so that pandas, polars and notebooks can show it.
+
+    >>> fit = ns.fit_growth("t5-base")
+    >>> isinstance(fit, ns.Tabular), fit.to_pandas().shape[0] == len(fit.table)
+    (True, True)
+    """
 
     @property
     @abc.abstractmethod
     def table(self) -> Table:
-        """The result in rows."""
+        """The result as a table."""
 
     @property
     def messages(self) -> Sequence[str]:

@@ -49,7 +49,7 @@ def field(number, value):
 
 
 def write_bundle(prefix, arrays):
-    """float32 arrays as one shard: `prefix`.index and its data."""
+    """Write float32 arrays as one shard: `prefix`.index and its data file."""
     entries, offset = [(b"", field(1, 1))], 0
     with Path(f"{prefix}.data-00000-of-00001").open("wb") as data:
         for name, array in sorted(arrays.items()):

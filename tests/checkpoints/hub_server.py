@@ -12,11 +12,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_):
-        """Clients that hang up are part of the test."""
+        """Ignore clients that close the connection: that is part of the test."""
 
 
 class Hub:
-    """Repositories as {revision: {path: bytes}}; the storage's answers use up `faults` in turn."""
+    """Repositories as {revision: {path: bytes}}; each response of the storage uses up one of `faults`."""
 
     def __init__(self, repositories):
         self.repositories = repositories

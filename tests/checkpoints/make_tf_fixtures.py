@@ -62,7 +62,7 @@ def merge(parts, prefix):
 
 
 def partitioned():
-    """Variables cut along the first axis, the second, and both; with wide numbers in the keys."""
+    """Variables split along the first axis, the second, and both; with large numbers in the keys."""
     prefix = HERE / "sliced.ckpt-3"
     rows, columns, boxes, long = values(7, 5), values(4, 6), values(4, 6), values(300, 2)
     names, slices, tensors = [], [], []

@@ -1,4 +1,4 @@
-"""Files and folders made of bytes, for tests that need thousands of them."""
+"""Files and folders in memory, for tests that need thousands of them."""
 
 from normscope.checkpoints.base import File, Folder
 from normscope.errors import CorruptCheckpoint

@@ -16,14 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.formats.extents import Extent, Span
-from normscope.checkpoints.formats.tiles import Block, tile
+from normscope.checkpoints.extents import ByteRange, Extent
+from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
-
-
-def raw(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+from tests.checkpoints.small_checkpoints import raw
 
 
 def save(path, state):
@@ -93,7 +90,7 @@ def test_a_missing_data_file(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"\x80\x02N.", b"\x80\x02}.", b"hello", b"\x80\x04cos\nsystem\n(S'x'\ntR."]
 )
-def test_metadata_that_is_none(tmp_path, content):
+def test_invalid_metadata(tmp_path, content):
     save(tmp_path / "step1", state())
     (tmp_path / "step1" / ".metadata").write_bytes(content)
     with pytest.raises(CorruptCheckpoint):
@@ -161,12 +158,12 @@ def test_any_tiling_reads_as_the_whole(data):
     shape = data.draw(st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(1, 3)))
     whole = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)
     cuts = [[0, *sorted(data.draw(st.sets(st.integers(1, n), max_size=3))), n] for n in shape[:2]]
-    blocks = [
-        Block((a, c, 0), (b - a, d - c, shape[2]), Bytes(whole[a:b, c:d].tobytes()))
+    tiles = [
+        Tile((a, c, 0), (b - a, d - c, shape[2]), Bytes(whole[a:b, c:d].tobytes()))
         for a, b in itertools.pairwise(cuts[0])
         for c, d in itertools.pairwise(cuts[1])
     ]
-    extent = tile("w", shape, 2, blocks)
+    extent = join_tiles("w", shape, 2, tiles)
     stop = data.draw(st.integers(0, whole.nbytes))
     start = data.draw(st.integers(0, stop))
     assert bytes(extent.read(start, stop)) == whole.tobytes()[start:stop]
@@ -185,7 +182,7 @@ class Bytes(Extent):
 def boxes(tmp_path, *parts):
     path = tmp_path / "data"
     path.write_bytes(bytes(range(100)))
-    return [Block(offsets, sizes, Span(LocalFile(path), 0)) for offsets, sizes in parts]
+    return [Tile(offsets, sizes, ByteRange(LocalFile(path), 0)) for offsets, sizes in parts]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +198,6 @@ def boxes(tmp_path, *parts):
     ],
     ids=str,
 )
-def test_boxes_that_do_not_tile(tmp_path, parts):
+def test_tiles_that_do_not_cover(tmp_path, parts):
     with pytest.raises(CorruptCheckpoint, match="do not cover"):
-        tile("w", (4, 3), 1, boxes(tmp_path, *parts))
+        join_tiles("w", (4, 3), 1, boxes(tmp_path, *parts))

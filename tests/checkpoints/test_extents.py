@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.checkpoints.formats import extents
-from normscope.checkpoints.formats.extents import Extent, StridedSpan
+from normscope.checkpoints import extents
+from normscope.checkpoints.extents import Extent, StridedView
 
 
 class Bytes(Extent):
-    """An array's bytes; the longest stretch that was asked for at once."""
+    """The bytes of an array; remembers the longest range that was read at once."""
 
     def __init__(self, array):
         self.data, self.longest, self.dropped = array.tobytes(), 0, 0
@@ -51,7 +51,7 @@ def test_a_strided_view_reads_like_a_copy(made, data, row, reach):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extents, "ROW_BYTES", row)
         patch.setattr(extents, "REACH_BYTES", reach)
-        span = StridedSpan(base, view.shape, tuple(s // width for s in view.strides), width)
+        span = StridedView(base, view.shape, tuple(s // width for s in view.strides), width)
         assert bytes(span.read(start, stop)) == whole[start:stop]
     assert base.longest <= reach
     assert base.dropped >= base.longest
@@ -59,6 +59,6 @@ def test_a_strided_view_reads_like_a_copy(made, data, row, reach):
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
 def test_an_empty_view(shape):
-    span = StridedSpan(Bytes(np.zeros(1)), shape, (1,) * len(shape), 4)
+    span = StridedView(Bytes(np.zeros(1)), shape, (1,) * len(shape), 4)
     assert bytes(span.read(0, 0)) == b""
     assert span.read_granularity >= 1

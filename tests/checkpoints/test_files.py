@@ -5,8 +5,7 @@ import os
 import pytest
 
 from normscope.checkpoints.storage import local as files
-from normscope.checkpoints.storage.folders import LocalFolder
-from normscope.checkpoints.storage.local import LocalFile
+from normscope.checkpoints.storage.local import LocalFile, LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 
@@ -60,7 +59,7 @@ def test_a_range_outside_is_an_error(tmp_path, data, start, stop):
             read(start, stop)
 
 
-def test_a_file_that_shrinks_or_changes_is_an_error_and_no_crash(tmp_path, data):
+def test_a_file_that_shrinks_or_changes_is_an_error_not_a_crash(tmp_path, data):
     file = make(tmp_path, data)
     file.read(0, 1)
     os.truncate(file.path, 1000)
@@ -77,11 +76,11 @@ def test_a_missing_file(tmp_path):
 
 
 def test_more_files_than_may_be_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(files._mapped, "limit", 4)
+    monkeypatch.setattr(files.mapped_files, "limit", 4)
     opened = [make(tmp_path, bytes([i]) * 10, str(i)) for i in range(20)]
     for _ in range(2):
         assert [bytes(file.read(0, 1))[0] for file in opened] == list(range(20))
-    assert sum(file._map is not None for file in opened) <= 4
+    assert sum(file.is_mapped for file in opened) <= 4
 
 
 def test_a_digest_is_the_contents_not_the_names(tmp_path, data):

@@ -54,7 +54,7 @@ def test_a_file_being_written_is_not_opened(tmp_path):
 
 
 def test_a_preallocated_file_waits_for_its_last_write(tmp_path):
-    """Header and size are right from the start; only the times tell that data still comes."""
+    """Header and size are right from the start; only the times show that data is still being written."""
     follower = Follower(tmp_path, settle=0.2)
     path = tmp_path / "step_1.safetensors"
     for part in range(3):

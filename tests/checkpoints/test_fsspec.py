@@ -101,7 +101,7 @@ def test_a_web_server(tmp_path):
 
 
 class Faulty:
-    """Lets every n-th answer of an application fail."""
+    """Makes every n-th response of an application fail."""
 
     def __init__(self, application):
         self.application, self.faults = application, []
@@ -182,7 +182,7 @@ class Store:
         yield self.data[(start + stop) // 2 : stop]
 
 
-def test_ranges_are_merged_and_edges_kept():
+def test_ranges_are_merged_and_edges_cached():
     data = bytes(range(256)) * 4096
     store = Store(data)
     file = RangeFile("f", len(data), store)
@@ -194,18 +194,18 @@ def test_ranges_are_merged_and_edges_kept():
         file.read(0, len(data) + 1)
 
 
-def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(remote, "KEPT_CHUNKS", 3)
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(remote.edge_chunks, "limit", 3 * CHUNK)
     data = bytes(50 * CHUNK)
     file = RangeFile("f", len(data), Store(data))
     for chunk in range(50):
         file.read(chunk * CHUNK, chunk * CHUNK + 5)
-    assert sum(key[0] == file.token for key in remote._kept._chunks) == 3
+    assert file.cached_chunks == 3
     file.close()
-    assert sum(key[0] == file.token for key in remote._kept._chunks) == 0
+    assert file.cached_chunks == 0
 
 
-def test_a_cut_goes_on_from_where_it_was():
+def test_reading_continues_after_a_broken_connection():
     data = bytes(range(256)) * 256
     store = Store(data, ["half", "none", "half"])
     file = RangeFile("f", len(data), store, retry=Retry(attempts=3, first=0.001))
@@ -226,6 +226,6 @@ def test_giving_up_says_so():
     assert len(store.asked) == 3
 
 
-def test_what_is_kept_of_one_file_is_never_taken_for_anothers():
+def test_cached_chunks_of_one_file_are_never_used_for_another():
     for value in range(200):  # each is gone, and its memory used again, before the next is made
         assert bytes(RangeFile("f", 10, Store(bytes([value]) * 10)).read(0, 1)) == bytes([value])

@@ -1,4 +1,4 @@
-"""Damaged files of every format end in right numbers or in one clear error.
+"""Damaged files of every format give right numbers or one clear error.
 
 The short run is part of the default tests; `pytest -m slow` runs 10,000 cases a format.
 """
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from normscope.checkpoints.formats.tensorflow.leveldb import _masked_crc
-from normscope.checkpoints.series.discovery import find_units
-from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.checkpoints.series.discovery import find_series
+from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import NormscopeError
 
 from .memory_files import MemoryFolder
@@ -160,7 +160,7 @@ def mutate(data, kind, at, how):
 
 
 def repair(files, name):
-    """Make the checksum of a TensorFlow index fit again, so that the fuzz gets past it."""
+    """Correct the checksum of a TensorFlow index, so that the fuzzing gets past it."""
     if name.endswith(".index") and len(files[name]) > 100:
         data = files[name]
         size = int.from_bytes(data[-46:-45], "little")
@@ -196,9 +196,9 @@ def damage(files, chosen):
 
 
 def exercise(folder):
-    """Open and read whatever is found; only errors of our own may come out, in printable words."""
+    """Open and read whatever is found; only our own errors may be raised, with printable messages."""
     try:
-        for unit in find_units(folder):
+        for unit in find_series(folder):
             checkpoint = unit.open()
             for name, tensor in list(checkpoint.tensors.items())[:50]:
                 size = tensor.nbytes

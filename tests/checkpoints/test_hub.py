@@ -108,7 +108,7 @@ def test_faults_change_no_number(hub, fault):
     assert not hub.fetched_twice(), "what arrived was fetched again"
 
 
-def test_the_servers_wish_to_wait_is_granted(hub):
+def test_retry_after_is_obeyed(hub):
     (entry,) = open_series("hf://owner/name", revisions="step0").entries
     hub.faults = [(429, "1")]
     started = time.monotonic()
@@ -147,7 +147,7 @@ def test_what_is_not_there(hub):
 
 
 @pytest.mark.parametrize("address", ["hf://", "hf://name", "hf:///x", "hf://a//b"])
-def test_what_is_no_address(address):
+def test_invalid_addresses(address):
     with pytest.raises(UsageError, match="OWNER/NAME"):
         parse_address(address)
 
@@ -177,7 +177,7 @@ def test_pickles_and_shards(hub, tmp_path):
 
 
 def test_a_scan_of_the_hub_equals_a_local_scan(hub, tmp_path):
-    """Row for row, whatever goes wrong on the way, and each byte fetched once."""
+    """Row for row, whatever goes wrong on the way; and each byte is fetched once."""
     from normscope.weights.scan.scan import ScanConfig, scan
 
     for revision, files in hub.repositories["owner/name"].items():
@@ -226,7 +226,7 @@ def expected_in_file_order(step):
 
 @pytest.fixture
 def orbax(hub):
-    """The repository with the revisions of an Orbax series beside the others, and where that lies here."""
+    """The repository with the revisions of an Orbax series beside the others, and its local path."""
     pytest.importorskip("tensorstore")
     here = Path(__file__).parent / "fixtures" / "orbax" / "ocdbt"
     for step in (100, 200):

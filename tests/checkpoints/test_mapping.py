@@ -1,4 +1,4 @@
-"""Mappings of equal files lie where they do not share a place in the cache."""
+"""Mappings of files of equal size do not compete for the same sets of the cache."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def mapped(path):
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels place mappings in other ways")
 @pytest.mark.parametrize("pages", [128, 129, 256])
 def test_equal_files_are_an_odd_number_of_huge_pages_apart(tmp_path, pages):
-    """In a process of its own, whose memory has few holes."""
+    """In a separate process, whose address space has few gaps."""
     path = empty(tmp_path / "x", pages * HUGE_PAGE)
     output = subprocess.run([sys.executable, "-c", PLACES, path], capture_output=True, text=True, check=True)
     places = [int(word) for word in output.stdout.split()]

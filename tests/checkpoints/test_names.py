@@ -1,4 +1,4 @@
-"""Steps, stages and tokens out of the names people use."""
+"""Steps, stages and tokens from the names people use."""
 
 import pytest
 from hypothesis import given

@@ -11,20 +11,10 @@ from normscope.checkpoints import open_series
 from normscope.checkpoints.formats.orbax import zarr_arrays
 from normscope.checkpoints.formats.orbax.zarr_arrays import parse_metadata
 from normscope.errors import CheckpointError
+from tests.checkpoints.small_checkpoints import check_arrays
 
 tensorstore = pytest.importorskip("tensorstore")
 HERE = Path(__file__).parent / "fixtures" / "orbax"
-
-
-def check(checkpoint, arrays):
-    assert checkpoint.tensors.keys() == arrays.keys()
-    for name, array in arrays.items():
-        whole = array.tobytes()
-        assert checkpoint.tensors[name].shape == array.shape
-        for start in range(0, len(whole), 13):
-            stop = min(start + 31, len(whole))
-            assert bytes(checkpoint.read(name, start, stop)) == whole[start:stop]
-        checkpoint.drop(name, 0, len(whole))
 
 
 @pytest.mark.parametrize("kind", ["ocdbt", "zarr", "zarr3"])
@@ -33,7 +23,7 @@ def test_what_orbax_saved(kind):
     assert [entry.step for entry in series.entries] == [100, 200]
     for entry in series.entries:
         checkpoint = entry.open()
-        check(checkpoint, dict(np.load(HERE / "expected" / f"{entry.step}.npz")))
+        check_arrays(checkpoint, dict(np.load(HERE / "expected" / f"{entry.step}.npz")))
         assert checkpoint.format == "orbax"
         assert checkpoint.step == entry.step
         assert checkpoint.tensors["block_0.kernel"].dtype == "bfloat16"
@@ -43,7 +33,7 @@ def test_what_orbax_saved(kind):
 
 
 def test_chunks_along_every_axis(tmp_path):
-    """As T5X lays them out: target.* beside state.*, several chunks an array."""
+    """As T5X lays them out: target.* beside state.*, several chunks per array."""
     arrays = {"encoder.w": np.arange(70, dtype=np.float32).reshape(10, 7), "decoder.b": np.arange(5.0)}
     for name, array in {**arrays, "x": arrays["decoder.b"]}.items():
         folder = tmp_path / "checkpoint_70" / (f"target.{name}" if name != "x" else "state.param_states.x")
@@ -56,19 +46,19 @@ def test_chunks_along_every_axis(tmp_path):
     (entry,) = open_series(tmp_path).entries
     checkpoint = entry.open()
     assert entry.step == 70
-    check(checkpoint, arrays)
+    check_arrays(checkpoint, arrays)
     assert set(checkpoint.skipped) == {"state"}
 
 
-def test_bands_are_let_go(monkeypatch):
-    monkeypatch.setattr(zarr_arrays, "BAND_BYTES", 1)
+def test_bands_are_discarded(monkeypatch):
+    monkeypatch.setattr(zarr_arrays.bands, "limit", 1)
     checkpoint = open_series(HERE / "ocdbt").entries[0].open()
     for name, tensor in checkpoint.tensors.items():
         checkpoint.read(name, 0, tensor.nbytes)
-    assert len(zarr_arrays._bands._bands) == 1
+    assert len(zarr_arrays.bands) == 1
     checkpoint.drop(name, 0, tensor.nbytes)
-    assert len(zarr_arrays._bands._bands) == 0
-    assert zarr_arrays._bands._bytes == 0
+    assert len(zarr_arrays.bands) == 0
+    assert zarr_arrays.bands.nbytes == 0
 
 
 @pytest.mark.parametrize("kind", ["ocdbt", "zarr"])
@@ -114,14 +104,14 @@ def in_memory():
 
 
 @pytest.mark.parametrize("kind", ["ocdbt", "zarr", "zarr3"])
-def test_from_a_remote_place(in_memory, kind):
+def test_from_remote_storage(in_memory, kind):
     here = {entry.step: entry.open().nbytes for entry in open_series(HERE / kind).entries}
     series = open_series(f"memory://orbax/{kind}")
     assert [entry.step for entry in series.entries] == [100, 200]
     digests = set()
     for entry in series.entries:
         checkpoint = entry.open()
-        check(checkpoint, dict(np.load(HERE / "expected" / f"{entry.step}.npz")))
+        check_arrays(checkpoint, dict(np.load(HERE / "expected" / f"{entry.step}.npz")))
         assert checkpoint.nbytes == here[entry.step]
         digests.add(checkpoint.digest)
         checkpoint.close()
@@ -130,12 +120,12 @@ def test_from_a_remote_place(in_memory, kind):
 
 def test_a_damaged_remote_store(in_memory):
     in_memory.pipe("/orbax/ocdbt/100/manifest.ocdbt", b"nonsense")
-    with pytest.raises(CheckpointError, match="no readable OCDBT store"):
+    with pytest.raises(CheckpointError, match="not a readable OCDBT store"):
         open_series("memory://orbax/ocdbt/100", steps=[0]).entries[0].open()
 
 
 def test_the_server_knows_nothing_else(in_memory):
-    """Only what lies below the folder, and only for who knows the name."""
+    """It serves only what is below the folder, and only under its random path."""
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
@@ -167,7 +157,7 @@ def test_the_server_knows_nothing_else(in_memory):
 
 @pytest.mark.parametrize("rows", [3, 64, 200])
 def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
-    """However many checkpoints there are, and however little is kept."""
+    """However many checkpoints there are, and however small the cache."""
     from normscope.weights.scan import walk
     from normscope.weights.scan.scan import scan
 
@@ -185,9 +175,9 @@ def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(
         zarr_arrays.ZarrArray,
         "_read_band",
-        lambda self, index: (unpacked.append((self._place.name, index)), plain(self, index))[1],
+        lambda self, index: (unpacked.append((self._folder.name, index)), plain(self, index))[1],
     )
-    monkeypatch.setattr(zarr_arrays, "BAND_BYTES", 3 * 128 * 4)
+    monkeypatch.setattr(zarr_arrays.bands, "limit", 3 * 128 * 4)
     monkeypatch.setattr(walk, "BLOCK", 1 << 14)
     monkeypatch.setattr(walk, "SPAN", 1 << 15)
     monkeypatch.setattr(walk, "SEGMENT", 1 if rows == 3 else 16)

@@ -14,6 +14,7 @@ import torch
 from normscope.checkpoints import open_file
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
+from tests.checkpoints.small_checkpoints import raw
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
@@ -33,10 +34,6 @@ class Evil:
 
     def __reduce__(self):
         return self.call, self.args
-
-
-def raw(tensor):
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def save(tmp_path, value, **options):
@@ -140,7 +137,7 @@ def test_the_step_inside(tmp_path, key, stored):
 
 
 @pytest.mark.parametrize("stored", [True, -1, "7", 2**70, torch.tensor(1.5), None], ids=str)
-def test_what_is_no_step(tmp_path, stored):
+def test_values_that_are_not_steps(tmp_path, stored):
     assert save(tmp_path, {"model": {"w": torch.zeros(2)}, "step": stored}).step is None
 
 
@@ -214,7 +211,7 @@ def test_a_cuda_checkpoint_on_this_machine(tmp_path):
 def test_code_is_never_run(tmp_path, monkeypatch, evil, zipped):
     monkeypatch.chdir(tmp_path)
     value = {"model": {"w": torch.ones(2)}, "extra": evil}
-    with pytest.raises(UnsafeCheckpoint, match="Nothing of it was run"):
+    with pytest.raises(UnsafeCheckpoint, match="Nothing was run"):
         save(tmp_path, value, _use_new_zipfile_serialization=zipped)
     assert not (tmp_path / "PROOF").exists()
 
@@ -279,7 +276,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
-def test_pickles_made_to_hurt(tmp_path, content):
+def test_malicious_pickles(tmp_path, content):
     path = tmp_path / "m.pt"
     path.write_bytes(content)
     with pytest.raises((CorruptCheckpoint, UnknownFormat)):
@@ -287,7 +284,7 @@ def test_pickles_made_to_hurt(tmp_path, content):
 
 
 def test_what_torch_writes_today(tmp_path):
-    """The magic number and layout of legacy files have not changed under us."""
+    """The magic number and layout of legacy files have not changed."""
     from normscope.checkpoints.formats.torch.pickles import MAGIC
 
     buffer = io.BytesIO()

@@ -9,18 +9,14 @@ from safetensors.torch import save_file
 
 from normscope.checkpoints import open_file
 from normscope.checkpoints.formats.safetensors import open_safetensors, open_sharded
-from normscope.checkpoints.storage.folders import LocalFolder
-from normscope.checkpoints.storage.local import LocalFile
+from normscope.checkpoints.storage.local import LocalFile, LocalFolder
 from normscope.errors import CorruptCheckpoint
+from tests.checkpoints.small_checkpoints import raw
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 ]  # fmt: skip
-
-
-def raw(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def write(path, header, data=b"", length=None):
@@ -59,10 +55,10 @@ def test_opening_reads_only_the_header(tmp_path):
     save_file({"w": torch.zeros(1000)}, tmp_path / "m.safetensors")
     file = LocalFile(tmp_path / "m.safetensors")
     open_safetensors(file)
-    assert file._map is None
+    assert not file.is_mapped
 
 
-def test_checkpoints_of_one_run_share_their_table(tmp_path):
+def test_checkpoints_of_one_run_share_their_header(tmp_path):
     for step in (1, 2):
         save_file({"w": torch.full((4,), float(step))}, tmp_path / f"{step}.safetensors")
     first, second = (open_file(LocalFile(tmp_path / f"{step}.safetensors")) for step in (1, 2))
@@ -151,7 +147,7 @@ def test_a_sharded_checkpoint(tmp_path):
     ],
     ids=str,
 )
-def test_an_index_that_does_not_fit(tmp_path, content):
+def test_an_index_that_does_not_match(tmp_path, content):
     shards(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
     with pytest.raises(CorruptCheckpoint):

@@ -9,16 +9,7 @@ from safetensors.torch import save_file
 
 from normscope.checkpoints import open_series
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UsageError
-
-
-def put(path, value=1.0, **extra):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {"w": torch.full((3,), float(value))}
-    if path.suffix == ".safetensors":
-        save_file(tensors, path)
-    else:
-        torch.save({"model": tensors, **extra}, path)
-    return path
+from tests.checkpoints.small_checkpoints import put
 
 
 def steps(series):
@@ -35,7 +26,7 @@ def test_a_folder_of_files_is_ordered_by_number(tmp_path):
     assert with_values == [torch.tensor(float(s)).numpy().tobytes() for s in (30, 200, 1000)]
 
 
-def test_what_lies_beside_is_ignored(tmp_path):
+def test_other_files_are_ignored(tmp_path):
     for step in (1, 2):
         folder = tmp_path / f"checkpoint-{step}"
         put(folder / "model.safetensors")
@@ -114,7 +105,7 @@ def test_a_glob_of_folders(tmp_path):
     assert steps(open_series(str(tmp_path / "step?"))) == [1, 2]
 
 
-def test_the_folder_tells_the_step_of_a_single_file(tmp_path):
+def test_the_folder_names_the_step_of_a_single_file(tmp_path):
     path = put(tmp_path / "step_70" / "model.safetensors")
     assert steps(open_series(path)) == steps(open_series(path.parent)) == [70]
 
@@ -125,13 +116,13 @@ def test_a_stored_step(tmp_path):
     assert steps(open_series(tmp_path)) == [40, 42]
 
 
-def test_the_trainers_state_tells_the_step(tmp_path):
+def test_the_step_in_the_state_of_the_trainer(tmp_path):
     put(tmp_path / "model.safetensors")
     (tmp_path / "trainer_state.json").write_text('{"global_step": 12}')
     assert steps(open_series(tmp_path)) == [12]
 
 
-def test_no_step_at_all_names_the_way_out(tmp_path):
+def test_no_step_at_all_says_what_to_do(tmp_path):
     path = put(tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="--steps"):
         open_series(path)
@@ -148,14 +139,14 @@ def test_given_steps(tmp_path):
         open_series(tmp_path, steps=[5, 6, -1])
 
 
-def test_a_step_that_stands_twice(tmp_path):
+def test_a_step_that_appears_twice(tmp_path):
     put(tmp_path / "step_5.pt")
     put(tmp_path / "step-5.safetensors")
     with pytest.raises(CheckpointError, match=re.escape("step-5.safetensors and ")):
         open_series(tmp_path)
 
 
-def test_stages_are_kept_apart(tmp_path):
+def test_stages_are_kept_separate(tmp_path):
     for name in ("stage2-step10-tokens1B", "stage1-step30-tokens3B", "stage1-step4-tokens1B"):
         put(tmp_path / name / "model.safetensors")
     series = open_series(tmp_path)
@@ -177,9 +168,9 @@ def test_nothing_there(tmp_path):
         open_series(tmp_path)
 
 
-def test_a_file_that_is_no_checkpoint(tmp_path):
+def test_a_file_that_is_not_a_checkpoint(tmp_path):
     path = tmp_path / "step_1.pt"
-    path.write_text("this is no checkpoint at all")
+    path.write_text("this is not a checkpoint")
     with pytest.raises(UnknownFormat, match="Known formats"):
         open_series(tmp_path).entries[0].open()
 
@@ -190,3 +181,23 @@ def test_content_counts_more_than_the_name(tmp_path):
     put(tmp_path / "x.pt").rename(tmp_path / "step_2")
     series = open_series(tmp_path)
     assert [entry.open().format for entry in series.entries] == ["safetensors", "pytorch"]
+
+
+def test_a_single_model_without_a_step_takes_the_default(tmp_path):
+    put(tmp_path / "model" / "model.safetensors")
+    assert steps(open_series(tmp_path / "model", default_step=0)) == [0]
+    assert steps(open_series(tmp_path / "model" / "model.safetensors", default_step=5)) == [5]
+    with pytest.raises(CheckpointError, match="--steps"):
+        open_series(tmp_path / "model")
+
+
+def test_a_step_that_is_known_is_not_replaced_by_the_default(tmp_path):
+    assert steps(open_series(put(tmp_path / "step_7.safetensors"), default_step=0)) == [7]
+    assert steps(open_series(put(tmp_path / "last.pt", step=9), default_step=0)) == [9]
+
+
+def test_several_models_take_no_default_step(tmp_path):
+    for name in ("a", "b"):
+        put(tmp_path / f"{name}.safetensors")
+    with pytest.raises(CheckpointError, match="--steps"):
+        open_series(tmp_path, default_step=0)

@@ -9,18 +9,7 @@ import pytest
 from normscope.checkpoints import open_file, open_series
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat
-
-
-def check(checkpoint, arrays):
-    assert checkpoint.tensors.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert checkpoint.tensors[name].shape == array.shape
-        whole = np.ascontiguousarray(array).tobytes()
-        assert bytes(checkpoint.read(name, 0, len(whole))) == whole
-        for start in range(0, len(whole), 13):
-            stop = min(start + 31, len(whole))
-            assert bytes(checkpoint.read(name, start, stop)) == whole[start:stop]
-        checkpoint.drop(name, 0, len(whole))
+from tests.checkpoints.small_checkpoints import check_arrays
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -40,11 +29,11 @@ def test_npz(tmp_path, save):
     (entry,) = open_series(tmp_path).entries
     checkpoint = entry.open()
     assert checkpoint.format == "npz"
-    check(checkpoint, arrays)
+    check_arrays(checkpoint, arrays)
     assert checkpoint.tensors["half/x"].dtype == "float16"
 
 
-def test_npz_entries_that_are_no_parameters(tmp_path):
+def test_npz_entries_that_are_not_parameters(tmp_path):
     np.savez(
         tmp_path / "m.npz", w=np.ones(3), step=np.int64(12), text=np.array("abc"), big=np.ones(2, ">f4"),
         objects=np.array([{}], dtype=object), opt_state=np.ones(3), bits=np.ones(2, "V2"),
@@ -82,7 +71,7 @@ def npy(text, data=b"", version=b"\1\0"):
     ],
     ids=range(7),
 )
-def test_npz_members_that_are_no_arrays(tmp_path, content):
+def test_npz_members_that_are_not_arrays(tmp_path, content):
     with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
         archive.writestr("w.npy", content)
     with pytest.raises(CorruptCheckpoint):
@@ -170,7 +159,7 @@ def test_llama2c_float32(tmp_path, version, shared):
         path.write_bytes(header(1, shared) + b"".join(w.tobytes() for w in norms + matrices))
     checkpoint = open_series(tmp_path).entries[0].open()
     assert checkpoint.format == "llama2.c"
-    check(checkpoint, weights)
+    check_arrays(checkpoint, weights)
 
 
 def test_llama2c_quantised(tmp_path):
@@ -186,7 +175,7 @@ def test_llama2c_quantised(tmp_path):
     path = tmp_path / "m.bin"
     path.write_bytes(header(2, False, group) + data)
     checkpoint = open_file(LocalFile(path))
-    check(checkpoint, {name: kept.get(id(w), w) for name, w in weights.items()})
+    check_arrays(checkpoint, {name: kept.get(id(w), w) for name, w in weights.items()})
     assert "dequantised" in checkpoint.notes[0]
 
 
@@ -231,7 +220,7 @@ def test_gguf_plain(tmp_path):
     checkpoint = open_series(tmp_path).entries[0].open()
     assert checkpoint.format == "gguf"
     assert checkpoint.notes == ()
-    check(checkpoint, arrays)
+    check_arrays(checkpoint, arrays)
 
 
 def test_gguf_quantised(tmp_path):

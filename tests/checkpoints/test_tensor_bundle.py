@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.formats.tensorflow.leveldb import read_sorted_table
-from normscope.checkpoints.formats.tensorflow.snappy import decompress
+from normscope.checkpoints.formats.tensorflow.leveldb import decompress, read_sorted_table
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import open_bundle
-from normscope.checkpoints.storage.folders import LocalFolder
-from normscope.checkpoints.storage.local import LocalFile
+from normscope.checkpoints.storage.local import LocalFile, LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from tests.checkpoints.bundle_writer import write_bundle, write_table
 
@@ -65,10 +63,10 @@ def test_a_series_of_bundles(tmp_path):
     assert [entry.step for entry in open_series(tmp_path).entries] == [1000, 2000]
     for name in ("model.ckpt-1000", "model.ckpt-1000.index", "model.ckpt-1000.data-00001-of-00002"):
         assert [entry.step for entry in open_series(tmp_path / name).entries] == [1000]
-    with pytest.raises(CheckpointError, match="stands twice"):
+    with pytest.raises(CheckpointError, match="appears twice"):
         open_series([tmp_path, HERE / "model.ckpt-1000"])
     (tmp_path / "model.ckpt-1000.data-00001-of-00002").unlink()
-    with pytest.raises(CorruptCheckpoint, match="lacks its data file"):
+    with pytest.raises(CorruptCheckpoint, match="data file .* is missing"):
         open_series(tmp_path).entries[0].open()
 
 
@@ -108,7 +106,7 @@ def test_tables_of_many_blocks(tmp_path, per_block, codec):
     assert list(read_sorted_table(LocalFile(tmp_path / "t.index")).items()) == pairs
 
 
-def test_the_bundles_of_our_own_writer(tmp_path):
+def test_bundles_of_our_own_writer(tmp_path):
     arrays = {f"layer/{i}": np.random.default_rng(i).random((3, i + 1), np.float32) for i in range(4)}
     write_bundle(tmp_path / "model.ckpt-7", arrays)
     checkpoint = open_series(tmp_path).entries[0].open()

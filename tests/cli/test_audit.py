@@ -65,6 +65,6 @@ def test_run_file_is_kept(folder, tmp_path):
     assert call(tmp_path / "r.db").exit_code == 0
 
 
-def test_steps_that_are_no_numbers(folder):
+def test_steps_that_are_not_numbers(folder):
     result = call(folder, "--steps", "1,two")
-    assert "whole numbers" in str(result.exception)
+    assert "integers separated by commas" in str(result.exception)

@@ -6,11 +6,11 @@ import pytest
 
 from normscope.cli.demo import MARK, _make_room
 from normscope.errors import UsageError
-from tests.cli.test_commands import normscope
+from tests.cli.calling import normscope
 
 
 def test_two_demos_with_one_seed_say_the_same(tmp_path):
-    words = ("demo", "--out", tmp_path / "demo", "--steps", 12, "--json")
+    words = ("demo", "--output", tmp_path / "demo", "--steps", 12, "--json")
     first, second = (json.loads(normscope(*words).stdout) for _ in range(2))
     assert first == second
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000

@@ -31,6 +31,6 @@ def test_json_names_the_file_and_its_size(target):
 
 def test_a_missing_run_is_one_sentence_and_no_traceback(tmp_path):
     done = call(tmp_path / "missing.db", "-o", tmp_path / "x.html")
-    assert done.returncode == 1
-    assert done.stderr.startswith("normscope: no run file at") and done.stderr.count("\n") == 1
+    assert done.returncode == 2
+    assert "does not exist; expected a run file" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "x.html").exists()

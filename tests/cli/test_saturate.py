@@ -12,17 +12,11 @@ from typer.testing import CliRunner
 
 from normscope.cli.homogeneity import homogeneity
 from normscope.cli.saturate import saturate
-from normscope.errors import ModelError, NormscopeError, ScaleOverflow, UsageError
+from normscope.errors import CheckpointError, ModelError, NormscopeError, ScaleOverflow, UsageError
 from normscope.run import HeadRow, Run, SaturationRow
+from tests.network.saved_models import BUILD, TEXT, save_model
 
 pytest.importorskip("transformers")
-
-TEXT = """the cat sat on the mat
-a dog ran over the hill and the cat saw it
-
-the hill is old
-it sat on a mat and saw the dog
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,32 +33,6 @@ def call(*arguments):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def save_model(folder, seed=0, family="bert", **config):
-    """A pico model with a word-level tokenizer, as save_pretrained leaves them."""
-    import transformers as tf
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = sorted(set(TEXT.split()))
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words])}
-    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
-    torch.manual_seed(seed)
-    if family == "bert":
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-        model = tf.BertModel(
-            tf.BertConfig(vocab_size=len(vocabulary), **sizes, **config), add_pooling_layer=False
-        )
-    else:
-        sizes = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
-        model = tf.T5ForConditionalGeneration(
-            tf.T5Config(vocab_size=len(vocabulary), **sizes, decoder_start_token_id=0)
-        )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -149,39 +117,6 @@ def test_other_settings_are_measured_anew(model, text, tmp_path):
     assert second["layers"][0]["tokens"] < first["layers"][0]["tokens"]
 
 
-BUILD = """
-import torch
-from helper import width
-from torch import nn
-
-def build():
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(width, 2, 16, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), [torch.randn(2, 5, width)]
-
-def wrong():
-    return 3
-
-def linear():
-    return nn.Linear(4, 4), [torch.randn(2, 4)]
-
-def leaky():
-    return Leaky(), [torch.arange(12).reshape(2, 6)]
-
-class Leaky(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed, self.mix = nn.Embedding(12, 8), nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-        self.register_buffer("tril", torch.ones(6, 6).tril())
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        q, k, v = (layer(x)[:, None] for layer in self.mix)
-        return x + ((q @ k.transpose(-1, -2) * self.tril).softmax(-1) @ v)[:, 0]
-"""
-
-
 @pytest.fixture
 def program(tmp_path):
     (tmp_path / "helper.py").write_text("width = 8\n")
@@ -212,6 +147,10 @@ def test_checkpoints_loaded_into_a_built_model(program, tmp_path):
     run = tmp_path / "run.db"
     found = json.loads(call("saturate", f"{program}:build", tmp_path, "--run", run, "--json"))
     assert sorted({row["step"] for row in found["layers"]}) == [5, 50]
+    files = [tmp_path / f"step{step}.pt" for step in (5, 50)]
+    run.unlink()
+    named = call("saturate", f"{program}:build", *files, "--steps", "7,143", "--run", run, "--json")
+    assert sorted({row["step"] for row in json.loads(named)["layers"]}) == [7, 143]
     torch.save({"weight": torch.zeros(3)}, tmp_path / "bad.pt")
     with pytest.raises(ModelError, match=r"bad.pt does not fit the model"):
         call("saturate", f"{program}:build", tmp_path / "bad.pt")
@@ -247,7 +186,7 @@ def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
     refuses(ModelError, "expected a tuple", "saturate", f"{program}:wrong")
     refuses(UsageError, r"has no function nothing\(\)", "saturate", f"{program}:nothing")
     refuses(UsageError, "no file at", "saturate", f"{tmp_path}/none.py:build")
-    refuses(UsageError, "is no model", "saturate", tmp_path / "none")
+    refuses(UsageError, "is not a model", "saturate", tmp_path / "none")
     refuses(ModelError, "cannot load a model from", "saturate", "no-such/model-anywhere", "--text", text)
     refuses(UsageError, "power of two", "saturate", model, "--text", text, "--scale", 1000)
     refuses(UsageError, "dtype 'int8' is not one of", "saturate", model, "--text", text, "--dtype", "int8")
@@ -257,9 +196,14 @@ def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
     refuses(ModelError, "--tokenizer", "saturate", half, "--text", text)
     for file in half.glob("*.safetensors"):
         file.unlink()
-    refuses(ModelError, "config.json but no weights", "saturate", half, "--text", text, "--tokenizer", model)
-    (half / "config.json").unlink()
-    refuses(ModelError, "no folders with one", "saturate", half, "--text", text)
+    refuses(CheckpointError, "contains no checkpoint, only config.json", "saturate", half, "--text", text)
+    bare = save_model(tmp_path / "series" / "checkpoint-5").parent
+    (bare / "checkpoint-5" / "config.json").unlink()
+    refuses(ModelError, "checkpoint-5/model.safetensors: no config.json", "saturate", bare, "--text", text)
+    refuses(UsageError, "cannot be mixed", "saturate", model, "no-such/model", "--text", text)
+    refuses(UsageError, "transformers cannot load", "saturate", "s3://bucket/model", "--text", text)
+    refuses(UsageError, "--revisions", "saturate", "no-such/model", "--revisions", "step*", "--text", text)
+    refuses(UsageError, "--steps and --revisions", "saturate", f"{program}:build", "--steps", "5")
 
 
 def test_half_precision_that_would_overflow_says_which_dtype_would_do(tmp_path, text):
@@ -269,7 +213,7 @@ def test_half_precision_that_would_overflow_says_which_dtype_would_do(tmp_path, 
     model = tf.BertModel.from_pretrained(folder, add_pooling_layer=False)
     model.encoder.layer[0].output.dense.weight.data[0, 0] = 100.0
     model.half().save_pretrained(folder)
-    with pytest.raises(ScaleOverflow, match="bfloat16 would do"):
+    with pytest.raises(ScaleOverflow, match="use bfloat16"):
         call("saturate", folder, "--text", text)
     assert json.loads(call("saturate", folder, "--text", text, "--dtype", "float32", "--json"))["layers"]
     shutil.rmtree(folder)

@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.weights.test_monitor import rows
+from tests.weights.small_training import rows
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore")  # the Trainer's own
 
+from normscope.errors import UsageError  # noqa: E402
 from normscope.integrations.huggingface import NormCallback  # noqa: E402
 from normscope.run import Run  # noqa: E402
 from normscope.schedule import every  # noqa: E402
+from normscope.weights.monitor.monitor import Monitor  # noqa: E402
+from normscope.weights.monitor.monitor_options import MonitorOptions  # noqa: E402
 
 
 class Texts(torch.utils.data.Dataset):
@@ -78,10 +81,13 @@ def test_totals_reach_the_history_and_tensorboard(tmp_path: Path) -> None:
     assert events.Scalars("normscope/norm/total")[-1].value == pytest.approx(total, rel=1e-6)
 
 
+def test_a_step_of_ones_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="read from the trainer's checkpoint"):
+        NormCallback(tmp_path / "run.db", options=MonitorOptions(step=7))
+
+
 def test_accelerate_alone(tmp_path: Path) -> None:
     from accelerate import Accelerator
-
-    from normscope.weights.monitor.monitor import Monitor
 
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

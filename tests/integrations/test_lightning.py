@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.weights.test_monitor import rows
+from tests.weights.small_training import rows
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,29 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from normscope.errors import UsageError
 from normscope.integrations import loggers
-from normscope.schedule import every
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
-from tests.weights.test_monitor import batches, tiny
+from tests.weights.small_training import monitored, train
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
 
 
-def train(path: Path, tracker: loggers.Tracker, number: int = 3) -> dict[int, dict[str, float]]:
+def logged(path: Path, tracker: loggers.Tracker, number: int = 3) -> dict[int, dict[str, float]]:
     """What was recorded, by step: the monitor's own latest values."""
-    model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    options = MonitorOptions(loggers=[tracker], groups=("total", "role"))
+    model, optimizer, monitor = monitored(path, loggers=[tracker], groups=("total", "role"))
     seen = {}
-    with Monitor(model, optimizer, path, every(1), options) as monitor:
-        for tokens in batches(number):
-            optimizer.zero_grad()
-            model(tokens).backward()
-            optimizer.step()
+    with monitor:
+        for step in range(1, number + 1):
+            train(model, optimizer, step, first=step - 1)
             seen[monitor.step] = dict(monitor.latest)
     assert "normscope/norm/total" in seen[1] and "normscope/gradient/total" in seen[1]
     return seen
@@ -38,7 +30,7 @@ def train(path: Path, tracker: loggers.Tracker, number: int = 3) -> dict[int, di
 def test_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    seen = train(tmp_path / "run.db", loggers.tensorboard(tmp_path / "events"))
+    seen = logged(tmp_path / "run.db", loggers.tensorboard(tmp_path / "events"))
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     found = {event.step: event.value for event in events.Scalars("normscope/norm/total")}
@@ -54,7 +46,7 @@ def test_mlflow(tmp_path: Path) -> None:
 
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     with mlflow.start_run() as run:
-        seen = train(tmp_path / "run.db", loggers.mlflow())
+        seen = logged(tmp_path / "run.db", loggers.mlflow())
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "normscope/norm/total")
     assert {m.step: m.value for m in history if m.step} == pytest.approx(
         {step: values["normscope/norm/total"] for step, values in seen.items()}
@@ -67,7 +59,7 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import trackio
 
     trackio.init(project="normscope-test", name="one", embed=False)
-    seen = train(tmp_path / "run.db", loggers.trackio())
+    seen = logged(tmp_path / "run.db", loggers.trackio())
     trackio.finish()
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -83,7 +75,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path))
-    seen = train(tmp_path / "run.db", loggers.wandb())
+    seen = logged(tmp_path / "run.db", loggers.wandb())
     summary = dict(run.summary)
     run.finish()
     assert summary["normscope/norm/total"] == pytest.approx(seen[3]["normscope/norm/total"])

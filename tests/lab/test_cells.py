@@ -6,21 +6,21 @@ import pytest
 
 from normscope.errors import UsageError
 from normscope.lab.config import TrainConfig
-from normscope.lab.sweep.cells import grid, make_cells, values_of
+from normscope.lab.sweep.cells import grid, make_cells, parse_values
 
 
 def test_a_range_is_even_in_the_logarithm():
-    assert values_of("1e-5:1e-1:5") == [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
-    twenty = values_of("1e-5:1e-1:20")
+    assert parse_values("1e-5:1e-1:5") == [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
+    twenty = parse_values("1e-5:1e-1:20")
     assert len(twenty) == 20
     assert [b / a for a, b in itertools.pairwise(twenty)] == pytest.approx([10 ** (4 / 19)] * 19, rel=1e-5)
-    assert values_of("pre, post") == ["pre", "post"]
+    assert parse_values("pre, post") == ["pre", "post"]
 
 
 @pytest.mark.parametrize("text", ["1:2", "0:1:3", "1:2:0", "a:b:c", "1:2:3:4"])
 def test_nonsense_values_are_refused(text):
     with pytest.raises(UsageError):
-        values_of(text)
+        parse_values(text)
 
 
 def test_grid_is_the_product():

@@ -3,7 +3,7 @@
 import pytest
 
 from normscope.errors import UsageError
-from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig, field_names, flat, override
+from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig, field_names, flatten, override
 from normscope.lab.model import ModelConfig
 from normscope.schedule import Every, Logarithmic
 
@@ -63,4 +63,4 @@ def test_mistakes_are_named(changes, words):
 
 def test_flat_form_round_trip():
     config = TrainConfig(model=ModelConfig(norm="paper"), save=Logarithmic(3), steps=9)
-    assert override(TrainConfig(), flat(config)) == config
+    assert override(TrainConfig(), flatten(config)) == config

@@ -25,7 +25,7 @@ ray_warnings = pytest.mark.filterwarnings("ignore")  # Ray's and Dask's own, in 
 def wanted(tmp_path_factory):
     """What undisturbed local processes give."""
     with LocalExecutor(2) as pool:
-        result = sweep(small_sweep(steps=STEPS), tmp_path_factory.mktemp("local"), pool)
+        result = sweep(small_sweep(steps=STEPS), tmp_path_factory.mktemp("local"), engine=pool)
     return essence(result), recorded(result)
 
 
@@ -70,7 +70,7 @@ def worker_pids():
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"ray::_call" in path.read_bytes():
+            if b"ray::_call_function" in path.read_bytes():
                 found.append(int(path.parent.name))
         except OSError:
             continue
@@ -87,7 +87,7 @@ def kill_a_worker():
 @ray_warnings
 def test_ray_gives_the_same_numbers(tmp_path, cluster, wanted):
     with joined(cluster) as executor:
-        result = sweep(small_sweep(steps=STEPS), tmp_path, executor)
+        result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor)
     assert (essence(result), recorded(result)) == wanted
 
 
@@ -96,7 +96,7 @@ def test_ray_gives_the_same_numbers(tmp_path, cluster, wanted):
 def test_a_killed_ray_worker_costs_nothing(tmp_path, cluster, wanted):
     with joined(cluster) as executor:
         disturb = WhenBegun(kill_a_worker)
-        result = sweep(small_sweep(steps=STEPS), tmp_path, executor, disturb)
+        result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor, progress=disturb)
     assert disturb.done
     assert (essence(result), recorded(result)) == wanted
 
@@ -106,7 +106,7 @@ def test_a_killed_ray_worker_costs_nothing(tmp_path, cluster, wanted):
 def test_a_killed_ray_node_costs_nothing(tmp_path, cluster, wanted):
     with joined(cluster) as executor:
         disturb = WhenBegun(lambda: cluster.remove_node(cluster.nodes[0], allow_graceful=False))
-        result = sweep(small_sweep(steps=STEPS), tmp_path, executor, disturb)
+        result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor, progress=disturb)
     assert disturb.done
     assert (essence(result), recorded(result)) == wanted
 
@@ -120,18 +120,18 @@ def test_dask_gives_the_same_numbers(tmp_path, wanted):
         distributed.Client(cluster) as client,
         client.get_executor(pure=False) as executor,
     ):
-        result = sweep(small_sweep(steps=STEPS), tmp_path, executor)
+        result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor)
     assert (essence(result), recorded(result)) == wanted
 
 
 @pytest.mark.slow
 @ray_warnings
 def test_submitit_gives_the_same_numbers(tmp_path, wanted):
-    """Its jobs are no standard futures; `result()` is enough."""
+    """Its jobs are not standard futures; `result()` is enough."""
     submitit = pytest.importorskip("submitit")
     executor = submitit.LocalExecutor(folder=tmp_path / "logs")
     executor.update_parameters(timeout_min=10)
-    result = sweep(small_sweep(steps=STEPS), tmp_path / "out", executor)
+    result = sweep(small_sweep(steps=STEPS), tmp_path / "out", engine=executor)
     assert (essence(result), recorded(result)) == wanted
 
 

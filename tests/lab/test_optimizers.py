@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.lab.config import OptimizerConfig
-from normscope.lab.training.lr_schedules import factor
-from normscope.lab.training.optimizers import build, parameter_norm, set_learning_rate
+from normscope.lab.training.optimizers import (
+    build_optimizer,
+    lr_factor,
+    parameter_norm,
+    set_learning_rate,
+)
+from normscope.theory.dynamics.lr_shapes import SCHEDULES
 
 GRADIENTS = [0.5, -2.0, 0.25]
 
@@ -21,7 +26,7 @@ def trajectory(config):
     layer = nn.Linear(1, 1).double()
     layer.weight.data.fill_(2.0)
     layer.bias.data.fill_(3.0)
-    optimizer = build(layer, config)
+    optimizer = build_optimizer(layer, config)
     for gradient in GRADIENTS:
         layer.weight.grad = torch.full_like(layer.weight, gradient)
         layer.bias.grad = torch.zeros_like(layer.bias)
@@ -89,7 +94,7 @@ def test_decay_may_spare_biases():
 
 
 def test_learning_rate_reaches_every_group():
-    optimizer = build(nn.Linear(2, 2), OptimizerConfig(decayed="matrices"))
+    optimizer = build_optimizer(nn.Linear(2, 2), OptimizerConfig(decayed="matrices"))
     set_learning_rate(optimizer, 0.125)
     assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.125]
 
@@ -103,7 +108,7 @@ def test_parameter_norm_is_exact_and_homogeneous():
 
 def test_schedules_at_known_points():
     def at(step, **options):
-        return factor(OptimizerConfig(**options), step, 100)
+        return lr_factor(OptimizerConfig(**options), step, 100)
 
     assert at(50, schedule="constant") == 1
     assert at(50, schedule="linear") == pytest.approx(0.5)
@@ -116,14 +121,13 @@ def test_schedules_at_known_points():
     assert at(5, schedule="cosine", warmup=10) == pytest.approx(0.5)
 
 
-SHAPES = ["constant", "linear", "cosine", "inverse-sqrt", "wsd"]
-
-
 @settings(max_examples=50)
-@given(st.sampled_from(SHAPES), st.integers(0, 50), st.floats(0, 1), st.floats(0.01, 1), st.integers(60, 500))
+@given(
+    st.sampled_from(SCHEDULES), st.integers(0, 50), st.floats(0, 1), st.floats(0.01, 1), st.integers(60, 500)
+)
 def test_schedules_rise_to_one_then_never_rise(shape, warmup, final, cooldown, steps):
     config = OptimizerConfig(schedule=shape, warmup=warmup, final=final, cooldown=cooldown)
-    factors = [factor(config, step, steps) for step in range(1, steps + 1)]
+    factors = [lr_factor(config, step, steps) for step in range(1, steps + 1)]
     assert all(0 <= value <= 1 + 1e-12 for value in factors)
     rise, rest = factors[:warmup], factors[max(warmup - 1, 0) :]
     assert rise == sorted(rise)

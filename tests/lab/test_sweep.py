@@ -28,7 +28,7 @@ def pool():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, pool):
-    return sweep(small_sweep(), tmp_path_factory.mktemp("sweep"), pool)
+    return sweep(small_sweep(), tmp_path_factory.mktemp("sweep"), engine=pool)
 
 
 def test_every_cell_has_its_result(finished):
@@ -47,11 +47,12 @@ def test_every_cell_has_its_result(finished):
         assert not (finished.out / "cells" / cell["id"] / "checkpoints").exists()
     assert len({cell["norm_start"] for cell in finished.cells}) == 1  # the same seed
     assert list(finished.table["weight_decay"]) == [0.0, 0.1, 0.0, 0.1]
+    assert "<p>4 cells: 4 done</p>" in finished._repr_html_()
 
 
 def test_update_size_and_radial_part_explain_the_norm(tmp_path, pool):
     """ρ²ₜ₊₁ = (1−ηλ)²ρ²ₜ + 2η(1−ηλ)ρₜ·r + η²u², exactly, at every step."""
-    result = sweep(small_sweep(lrs=[1e-2], decays=[0.3]), tmp_path, pool)
+    result = sweep(small_sweep(lrs=[1e-2], decays=[0.3]), tmp_path, engine=pool)
     lr, decay = 1e-2, 0.3
     for name in ("", "body_"):
         rows = {(step, what): value for step, what, value in recorded(result)[result.cells[0]["id"]]}
@@ -70,7 +71,7 @@ def test_update_size_and_radial_part_explain_the_norm(tmp_path, pool):
 def test_any_executor_gives_the_same_numbers(tmp_path, finished, kind):
     options = {} if kind is ThreadPoolExecutor else {"mp_context": get_context("spawn")}
     with kind(1, **options) as executor:
-        other = sweep(small_sweep(), tmp_path, executor)
+        other = sweep(small_sweep(), tmp_path, engine=executor)
     assert essence(other) == essence(finished)
     assert recorded(other) == recorded(finished)
 
@@ -81,20 +82,20 @@ def test_a_finished_sweep_is_only_read_and_grows_by_what_is_new(finished, tmp_pa
             raise AssertionError("nothing is left to do")
 
     with Refusing(1) as executor:
-        assert essence(sweep(small_sweep(), finished.out, executor)) == essence(finished)
+        assert essence(sweep(small_sweep(), finished.out, engine=executor)) == essence(finished)
     stamps = {p: p.stat().st_mtime_ns for p in finished.out.glob("cells/*/run.db")}
-    grown = sweep(small_sweep(lrs=(1e-3, 1e-2, 1e-4)), finished.out, ThreadPoolExecutor(1))
+    grown = sweep(small_sweep(lrs=(1e-3, 1e-2, 1e-4)), finished.out, engine=ThreadPoolExecutor(1))
     assert grown.counts == {"done": 6}
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
-    with pytest.raises(UsageError, match=r"another base \(steps is 20 there and 21 now\)"):
-        sweep(small_sweep(steps=21), finished.out, executor)
+    with pytest.raises(UsageError, match=r"another base config \(steps is 20 there and 21 now\)"):
+        sweep(small_sweep(steps=21), finished.out, engine=executor)
 
 
 def test_divergence_and_failure_are_results(tmp_path, pool):
     (tmp_path / "short.txt").write_text("x" * 1000)
     base = small_sweep().base
     cells = [{"lr": 1e-3}, {"lr": 1e30, "optimizer": "sgd"}, {"max_length": 10**12}]
-    result = sweep(SweepConfig(base, cells), tmp_path / "out", pool)
+    result = sweep(SweepConfig(base, cells), tmp_path / "out", engine=pool)
     assert result.counts == {"done": 1, "diverged": 1, "failed": 1}
     by_status = {cell["status"]: cell for cell in result.cells}
     assert "the loss became" in by_status["diverged"]["error"]
@@ -102,9 +103,9 @@ def test_divergence_and_failure_are_results(tmp_path, pool):
     assert by_status["failed"]["error"]
     failed = tmp_path / "out" / "cells" / by_status["failed"]["id"] / "result.json"
     stamp = failed.stat().st_mtime_ns
-    sweep(SweepConfig(base, cells), tmp_path / "out", pool)
+    sweep(SweepConfig(base, cells), tmp_path / "out", engine=pool)
     assert failed.stat().st_mtime_ns == stamp
-    sweep(SweepConfig(base, cells, retry=True), tmp_path / "out", pool)
+    sweep(SweepConfig(base, cells, retry=True), tmp_path / "out", engine=pool)
     assert failed.stat().st_mtime_ns > stamp
     json.dumps(read_sweep(tmp_path / "out").cells, allow_nan=False)
 
@@ -124,15 +125,15 @@ def test_a_broken_engine_loses_nothing(tmp_path, finished):
         Breaking(1) as executor,
         pytest.raises(TrainingError, match="2 cells have no result: run the same sweep again"),
     ):
-        sweep(small_sweep(), tmp_path, executor)
+        sweep(small_sweep(), tmp_path, engine=executor)
     assert read_sweep(tmp_path).counts == {"done": 2}
     with ThreadPoolExecutor(1) as executor:
-        assert essence(sweep(small_sweep(), tmp_path, executor)) == essence(finished)
+        assert essence(sweep(small_sweep(), tmp_path, engine=executor)) == essence(finished)
 
 
 def test_checkpoints_are_kept_on_request(tmp_path, pool):
     wanted = small_sweep(lrs=[1e-3], decays=[0])
-    result = sweep(SweepConfig(wanted.base, [{"lr": 1e-3, "save": "every:10"}]), tmp_path, pool)
+    result = sweep(SweepConfig(wanted.base, [{"lr": 1e-3, "save": "every:10"}]), tmp_path, engine=pool)
     folders = sorted((tmp_path / "cells" / result.cells[0]["id"] / "checkpoints").iterdir())
     assert [folder.name for folder in folders] == ["step-000000", "step-000010", "step-000020"]
     load_model(folders[-1])
@@ -142,7 +143,7 @@ SCRIPT = """
 import sys
 from normscope.lab.sweep.sweep import sweep
 from tests.lab.sweeping import small_sweep
-sweep(small_sweep(steps=100), sys.argv[1], "local:1")
+sweep(small_sweep(steps=100), sys.argv[1], engine="local:1")
 """
 
 
@@ -156,8 +157,8 @@ def test_a_killed_sweep_continues(tmp_path, pool):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     early = {path: path.stat().st_mtime_ns for path in results.glob("*/result.json")}
-    resumed = sweep(small_sweep(steps=100), tmp_path / "killed", pool)
-    whole = sweep(small_sweep(steps=100), tmp_path / "whole", pool)
+    resumed = sweep(small_sweep(steps=100), tmp_path / "killed", engine=pool)
+    whole = sweep(small_sweep(steps=100), tmp_path / "whole", engine=pool)
     assert essence(resumed) == essence(whole)
     assert recorded(resumed) == recorded(whole)
     assert early

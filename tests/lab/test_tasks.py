@@ -8,7 +8,7 @@ from torch.nn import functional
 from normscope.errors import UsageError
 from normscope.lab.config import DataConfig, TrainConfig, override
 from normscope.lab.data.languages import END, LANGUAGES, language
-from normscope.lab.data.tasks import PADDING, encode, prepare
+from normscope.lab.data.tasks import PADDING, encode, open_task
 from normscope.lab.training.train import train
 
 WORDS = ["()", "(())", "()(())"]
@@ -35,7 +35,7 @@ def test_encoding_lists_the_legal_sets():
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_splits_have_their_lengths(name, tmp_path):
-    data = prepare(DataConfig(task=name, length=10, words=200), tmp_path)
+    data = open_task(DataConfig(task=name, length=10, words=200), tmp_path)
 
     def lengths(words):
         return (words.targets[..., 0] != PADDING).sum(1) - 1
@@ -44,18 +44,18 @@ def test_splits_have_their_lengths(name, tmp_path):
     assert lengths(data.held_out["valid"]).max() <= 10
     assert lengths(data.held_out["longer"]).min() > 10
     assert lengths(data.held_out["longer"]).max() <= 20
-    assert data.max_length == 21
+    assert data.sizes.max_length == 21
     assert isinstance(data.train.inputs, np.memmap)
 
 
 def test_an_epoch_reads_every_word_once(tmp_path):
-    data = prepare(DataConfig(task="parity", length=30, words=40), tmp_path)
+    data = open_task(DataConfig(task="parity", length=30, words=40), tmp_path)
     rows = np.concatenate([data.batch(n, 8, seed=3).inputs.numpy() for n in range(5)])
     assert sorted(map(bytes, rows.astype(np.uint8))) == sorted(map(bytes, np.array(data.train.inputs)))
 
 
 def test_score_of_perfect_and_spoilt_predictions(tmp_path):
-    data = prepare(DataConfig(task="dyck-2", length=12, words=50), tmp_path)
+    data = open_task(DataConfig(task="dyck-2", length=12, words=50), tmp_path)
     batch = data.evaluations(2, 8)["longer"][0]
     logits = perfect_logits(batch.targets)
     assert data.score(logits, batch.targets).measures()["accuracy"] == 1
@@ -66,7 +66,7 @@ def test_score_of_perfect_and_spoilt_predictions(tmp_path):
 
 
 def test_loss_is_the_mean_over_words_only(tmp_path):
-    data = prepare(DataConfig(task="anbn", length=12, words=50), tmp_path)
+    data = open_task(DataConfig(task="anbn", length=12, words=50), tmp_path)
     batch = data.batch(0, 6, 0)
     logits = torch.randn(batch.targets.shape, dtype=torch.float64)
     parts = [

@@ -10,19 +10,27 @@ from hypothesis import strategies as st
 
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import DataConfig
-from normscope.lab.data.text import TextData, built_in_text, prepare
-from normscope.lab.data.tokenizers import KINDS, BPETokenizer, ByteTokenizer, WordTokenizer, load
+from normscope.lab.data.text import TextData, built_in_text, open_text
+from normscope.lab.data.tokenizers import (
+    TOKENIZERS,
+    BPETokenizer,
+    ByteTokenizer,
+    WordTokenizer,
+    load_tokenizer,
+)
 
 TEXT = "the cat sat\non the mat .\n\n the dog – naïve – sat too\n" * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_tokenizer_json_is_read_by_hugging_face(kind, tmp_path):
-    ours = KINDS[kind].trained(TEXT, 300)
+    ours = TOKENIZERS[kind].trained(TEXT, 300)
     theirs = hf.Tokenizer.from_str(ours.to_json())
     assert theirs.encode(TEXT).ids == ours.encode(TEXT).tolist()
     (tmp_path / "tokenizer.json").write_text(ours.to_json(), encoding="utf-8")
-    assert load(kind, tmp_path / "tokenizer.json").encode(TEXT).tolist() == ours.encode(TEXT).tolist()
+    assert (
+        load_tokenizer(kind, tmp_path / "tokenizer.json").encode(TEXT).tolist() == ours.encode(TEXT).tolist()
+    )
 
 
 @given(st.text())
@@ -76,9 +84,9 @@ def test_prepare_tokenises_once_and_maps(tmp_path):
     source = tmp_path / "text.txt"
     source.write_text(TEXT, encoding="utf-8")
     config = DataConfig(text=str(source), tokenizer="word", length=3)
-    first = prepare(config, tmp_path / "data")
+    first = open_text(config, tmp_path / "data")
     stamp = first.files[0].stat().st_mtime_ns
-    again = prepare(config, tmp_path / "data")
+    again = open_text(config, tmp_path / "data")
     assert isinstance(again.train, np.memmap)
     assert again.files == first.files
     assert again.files[0].stat().st_mtime_ns == stamp
@@ -87,16 +95,16 @@ def test_prepare_tokenises_once_and_maps(tmp_path):
         == TEXT.split()[: len(first.tokenizer.decode(first.train).split())]
     )
     source.write_text(TEXT + "more words here\n", encoding="utf-8")
-    assert prepare(config, tmp_path / "data").files != first.files
+    assert open_text(config, tmp_path / "data").files != first.files
 
 
 def test_held_out_text_is_the_end_or_the_given_file(tmp_path):
     text = built_in_text()
-    data = prepare(DataConfig(), tmp_path)
+    data = open_text(DataConfig(), tmp_path)
     assert data.tokenizer.decode(data.train) + data.tokenizer.decode(data.valid) == text
     assert len(data.valid) == pytest.approx(len(text.encode()) / 10, rel=0.02)
     (tmp_path / "valid.txt").write_text("x" * 100, encoding="utf-8")
-    other = prepare(DataConfig(valid=str(tmp_path / "valid.txt")), tmp_path)
+    other = open_text(DataConfig(valid=str(tmp_path / "valid.txt")), tmp_path)
     assert len(other.valid) == 100
     assert other.tokenizer.decode(other.train) == text
 
@@ -116,12 +124,12 @@ def test_unusable_texts_are_refused(tmp_path, content, words):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises((TrainingError, UsageError), match=words):
-        prepare(DataConfig(text=str(path)), tmp_path / "data")
+        open_text(DataConfig(text=str(path)), tmp_path / "data")
 
 
 def test_missing_text_is_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot read the text"):
-        prepare(DataConfig(text=str(tmp_path / "none.txt")), tmp_path)
+        open_text(DataConfig(text=str(tmp_path / "none.txt")), tmp_path)
 
 
 def test_tokenizer_json_of_words_is_json():

@@ -14,9 +14,9 @@ from transformers import AutoTokenizer
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.training import checkpointing
+from normscope.lab.training.callback import Callback
 from normscope.lab.training.checkpointing import load_model
 from normscope.lab.training.train import train
-from normscope.lab.training.trainer import Callback
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow, WeightRow
 from normscope.schedule import Every, Logarithmic
 
@@ -73,13 +73,23 @@ def test_the_seed_decides_everything(plain, tmp_path):
     assert other.loss != plain.loss
 
 
+def test_a_notebook_shows_a_summary_above_the_table(plain):
+    page = plain._repr_html_()
+    assert page.index("40 steps") < page.index("norm") < page.index("<table>") < page.index("valid_loss")
+
+
+def test_a_scan_needs_checkpoints(tmp_path):
+    with pytest.raises(UsageError, match="scan=True measures checkpoints, but save is never"):
+        train(config_of(save="never"), tmp_path, scan=True)
+
+
 def test_a_finished_run_is_not_repeated(plain):
     again = train(config_of(), plain.out)
     assert replace(again, seconds=0) == replace(plain, seconds=0)
 
 
 def test_a_folder_belongs_to_one_run(plain):
-    with pytest.raises(UsageError, match=r"holds another run \(lr is 0.001 there and 0.01 now\)"):
+    with pytest.raises(UsageError, match=r"contains another run \(lr is 0.001 there and 0.01 now\)"):
         train(config_of(lr=0.01), plain.out)
 
 
@@ -90,7 +100,10 @@ def test_checkpoint_folder_carries_a_tokenizer_for_hugging_face(plain):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpointing, "LOCK_TRIES", 1)
-    with checkpointing.lock(tmp_path), pytest.raises(TrainingError, match="another process is at work"):
+    with (
+        checkpointing.lock_folder(tmp_path),
+        pytest.raises(TrainingError, match="another process is working"),
+    ):
         train(config_of(), tmp_path)
     train(config_of(steps=1), tmp_path)
 
@@ -163,7 +176,7 @@ def test_callbacks_see_every_step(tmp_path):
 
 def test_progress_reaches_the_end(tmp_path):
     calls = []
-    train(config_of(steps=3), tmp_path, lambda *call: calls.append(call))
+    train(config_of(steps=3), tmp_path, progress=lambda *call: calls.append(call))
     assert [(done, total) for done, total, _ in calls] == [(1, 3), (2, 3), (3, 3)]
     assert "loss" in calls[-1][2]
     assert "norm" in calls[-1][2]
@@ -174,7 +187,7 @@ import os, signal, sys, torch
 torch.set_num_threads(1)
 from normscope.lab.config import override, TrainConfig
 from normscope.lab.training.train import train
-from normscope.lab.training.trainer import Callback
+from normscope.lab.training.callback import Callback
 class Kill(Callback):
     def on_step(self, trainer):
         if trainer.step == 19: os.kill(os.getpid(), signal.SIGKILL)

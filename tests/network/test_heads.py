@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.network.attention.heads import HeadTypes, heads
-from normscope.network.attention.tap import tap
-from normscope.network.limit.scaling import scaled
+from normscope.network.measuring.heads import HeadTypes, heads
+from normscope.network.running.scaling import scaled
+from normscope.network.watching.tap import tap
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")
@@ -105,9 +105,9 @@ def test_masks_hide_the_same_positions_whatever_their_form():
                 assert getattr(one, name) == pytest.approx(getattr(two, name), rel=1e-4), (kind, name)
 
 
-def test_a_finite_mask_that_scaled_scores_overtake_is_said():
+def test_a_finite_mask_below_the_scaled_scores_is_reported():
     result = heads(HandWritten("finite"), [torch.randint(0, 50, (2, 9))], scale=2.0**14)
-    assert "overtake the mask" in result.warnings[0]
+    assert "larger than the mask" in result.warnings[0]
     assert not heads(HandWritten("fill"), [torch.randint(0, 50, (2, 9))], scale=2.0**14).warnings
 
 

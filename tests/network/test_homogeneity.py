@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.limit.homogeneity import Curve, homogeneity, log_norm, slope_interval
-from normscope.network.limit.scaling import scaled
+from normscope.network.measuring.homogeneity import Curve, homogeneity, log_norm, slope_interval
+from normscope.network.running.scaling import scaled
 from tests.network.models import HandWritten, hugging_face, token_batch
 
 
@@ -150,7 +150,7 @@ class PlacedLayer(nn.Module):
 
 def large(model, x):
     with scaled(model, 2.0**12):
-        return homogeneity(model, [x], Curve(scales=tuple(2.0**n for n in range(6)), reference=2.0**8))
+        return homogeneity(model, [x], curve=Curve(scales=tuple(2.0**n for n in range(6)), reference=2.0**8))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -234,4 +234,4 @@ def test_hugging_face_models(family):
 
 def test_a_slope_needs_three_scales():
     with pytest.raises(UsageError, match="three different scales"):
-        homogeneity(HandWritten(), [torch.zeros(1, 3, dtype=torch.long)], Curve(scales=(1.0, 2.0)))
+        homogeneity(HandWritten(), [torch.zeros(1, 3, dtype=torch.long)], curve=Curve(scales=(1.0, 2.0)))

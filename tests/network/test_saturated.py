@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.limit.saturated import saturated, saturated_weights
-from normscope.network.running.hidden_states import first_states, unit_rows
+from normscope.network.measuring.saturated import saturated, saturated_weights
+from normscope.network.watching.hidden_states import first_states, unit_rows
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")

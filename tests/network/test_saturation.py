@@ -10,14 +10,17 @@ import torch
 from torch import nn
 
 from normscope.errors import ModelError, ScaleOverflow, UsageError
-from normscope.network.attention.heads import heads
-from normscope.network.limit.joint import saturation_and_heads
-from normscope.network.limit.saturation import Limit, saturation
-from normscope.network.limit.scaling import scaled
+from normscope.network.measuring.heads import heads
+from normscope.network.measuring.homogeneity import Curve, homogeneity
+from normscope.network.measuring.joint import saturation_and_heads
+from normscope.network.measuring.lookahead import looks_ahead
+from normscope.network.measuring.saturated import saturated
+from normscope.network.measuring.saturation import Limit, saturation
 from normscope.network.running.baseline import random_like
 from normscope.network.running.batches import Batch, as_batch, grouped
-from normscope.network.running.block_lists import find_blocks
-from normscope.network.running.hidden_states import unit_rows
+from normscope.network.running.scaling import scaled
+from normscope.network.watching.block_lists import find_blocks
+from normscope.network.watching.hidden_states import unit_rows
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")
@@ -191,11 +194,11 @@ def test_bad_input_is_one_clear_sentence():
         saturation(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), [torch.randn(2, 4)])
     with pytest.raises(UsageError, match="got none"):
         saturation(HandWritten(), [])
-    with pytest.raises(UsageError, match="a batch is a dict"):
+    with pytest.raises(UsageError, match="a batch must be a dict"):
         saturation(HandWritten(), ["text"])
     model = HandWritten().half()
     model.position.data[0, 0] = 10
-    with pytest.raises(ScaleOverflow, match="bfloat16 would do"):
+    with pytest.raises(ScaleOverflow, match="use bfloat16"):
         saturation(model, [torch.randint(0, 50, (2, 6))])
     with pytest.raises(ModelError, match="meta device"):
         saturation(HandWritten().to("meta"), [torch.zeros(2, 6, dtype=torch.long, device="meta")])
@@ -209,9 +212,27 @@ def test_a_limit_is_taken_at_powers_of_two_above_one(scales):
 
 def test_heads_in_the_same_passes_change_nothing():
     model, batches = hugging_face("gpt2"), [token_batch(), token_batch(rows=2, length=9, seed=2)]
-    layers, found = saturation_and_heads(model, batches)
-    assert layers == saturation(model, batches)
-    assert found == heads(model, batches)
+    both = saturation_and_heads(model, batches)
+    layers, found = both
+    assert layers == both.saturation == saturation(model, batches)
+    assert found == both.heads == heads(model, batches)
+    assert list(both.table) == list(layers.table)
+
+
+def test_options_are_keywords():
+    model, ids = HandWritten(), [torch.randint(0, 50, (2, 6))]
+    calls = (
+        lambda: saturation(model, ids, "random"),
+        lambda: heads(model, ids, 2.0**10),
+        lambda: saturation_and_heads(model, ids, Limit()),
+        lambda: homogeneity(model, ids, Curve()),
+        lambda: looks_ahead(model, ids[0], 0),
+        lambda: random_like(model, 0),
+        lambda: saturated(model, "exact"),
+    )
+    for call in calls:
+        with pytest.raises(TypeError, match="positional argument"):
+            call()
 
 
 def test_blocks_are_found_in_a_mixed_sequential_and_in_a_single_layer():

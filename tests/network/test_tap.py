@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.network.attention.tap import tap
 from normscope.network.running.batches import as_batch
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.hidden_states import first_states
+from normscope.network.watching.hidden_states import first_states
+from normscope.network.watching.tap import tap
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")
@@ -105,7 +105,7 @@ def test_masks_of_sdpa(kind):
 
 
 def test_blocks_of_queries_cover_long_sequences(monkeypatch):
-    monkeypatch.setattr("normscope.network.attention.attention_call._BLOCK", 100)
+    monkeypatch.setattr("normscope.network.watching.attention_call._BLOCK", 100)
     model, ids = HandWritten(), torch.randint(0, 50, (2, 19))
     maps, _ = watch(model, ids)
     monkeypatch.undo()

@@ -12,8 +12,8 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from normscope.errors import ScaleOverflow
-from normscope.network.limit.saturation import Limit, saturation
-from normscope.network.limit.scaling import scaled
+from normscope.network.measuring.saturation import Limit, saturation
+from normscope.network.running.scaling import scaled
 from tests.groups import leave_group
 from tests.network.models import HandWritten
 

@@ -21,13 +21,13 @@ def walk(steps, exponents, size=400, seed=0):
         yield np.stack([start + direction * (step**exponent) * 0.05 for step in steps])
 
 
-def make_run(path, steps=tuple(range(0, 3000, 100)), exponents=(0.5, 0.5, 0.5, 0.8)):
-    """Write the sums of one walk a tensor; return the parameters [tensor][step, size]."""
+def make_run(path, steps=tuple(range(0, 3000, 100)), exponents=(0.5, 0.5, 0.5, 0.8), prefix=""):
+    """Write the sums of one walk per tensor; return the parameters [tensor][step, size]."""
     series = list(walk(steps, exponents))
     with Run.create(path) as run, run.transaction():
         run.write(CheckpointRow(step, f"step{step}", "made") for step in steps)
         for i, (name, place) in enumerate(NAMES.items()):
-            run.add_tensor(TensorRow(i, name, *place, (20, 20), "F32", 400))
+            run.add_tensor(TensorRow(i, prefix + name, *place, (20, 20), "F32", 400))
             run.write(rows(steps, series[i], i))
     return series
 

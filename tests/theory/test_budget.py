@@ -3,16 +3,16 @@ import pytest
 
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run, ScalarRow
-from normscope.theory.dynamics.budget import Sums, budget, norm_budget, sums_from_cosine
+from normscope.theory.dynamics.budget import budget, norm_budget
+from normscope.theory.dynamics.interval_sums import IntervalSums, sums_from_cosine
 from normscope.theory.dynamics.learning_rates import Rates
-from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series
 
 from .make_run import make_run
 
 
 def sums_of(path):
-    """Sums of a list of parameter vectors, one a step."""
+    """The sums of a list of parameter vectors, one per step."""
     path = np.asarray(path)
     before, after = path[:-1], path[1:]
     delta = after - before
@@ -20,17 +20,17 @@ def sums_of(path):
         np.einsum("ij,ij->i", a, b)
         for a, b in ((before, before), (after, after), (before, delta), (delta, delta))
     ]
-    return Sums("total", np.arange(len(delta)) * 1.0, np.arange(1, len(path)) * 1.0, *rows)
+    return IntervalSums("total", np.arange(len(delta)) * 1.0, np.arange(1, len(path)) * 1.0, *rows)
 
 
 def test_the_parts_add_up_exactly_for_every_group(tmp_path):
     series = make_run(tmp_path / "run.db")
-    for result, values in zip(norm_budget(tmp_path / "run.db", Selection(by="tensor")), series, strict=True):
+    for result, values in zip(norm_budget(tmp_path / "run.db", by="tensor"), series, strict=True):
         growth = values[-1] @ values[-1] - values[0] @ values[0]
         assert result.growth == pytest.approx(growth, rel=1e-9)
         assert result.radial + result.diffusive == pytest.approx(growth, rel=1e-9)
     (whole,) = norm_budget(tmp_path / "run.db")
-    parts = norm_budget(tmp_path / "run.db", Selection(by="layer"))
+    parts = norm_budget(tmp_path / "run.db", by="layer")
     assert whole.diffusive == pytest.approx(sum(part.diffusive for part in parts))
 
 
@@ -43,8 +43,8 @@ def test_a_random_walk_is_diffusive_and_a_straight_line_is_radial():
     assert line.alignment == pytest.approx(1)
 
 
-def test_decay_is_told_from_gradient():
-    """θ ← (1 − ηλ)θ + ηg, one step an interval: both parts are known exactly."""
+def test_decay_is_separated_from_gradient():
+    """θ ← (1 − ηλ)θ + ηg, one step per interval: both parts are known exactly."""
     rng = np.random.default_rng(1)
     lr, decay, theta = 0.1, 0.2, rng.standard_normal(500)
     path, lost = [theta], 0.0
@@ -105,3 +105,12 @@ def test_a_norm_series_has_no_budget(tmp_path):
         norm_budget(tmp_path / "one.db")
     with pytest.raises(SeriesError, match="share no step"):
         sums_from_cosine(Series("a", [1, 2], [1.0, 2.0]), Series("b", [5], [1.0]))
+
+
+def test_the_budgets_of_a_run_are_a_sequence_and_a_table(tmp_path):
+    make_run(tmp_path / "run.db")
+    budgets = norm_budget(tmp_path / "run.db", by="layer")
+    assert budgets.by == "layer" and list(budgets) == list(budgets.groups) and len(budgets) == 2
+    assert budgets.table["growth"] == [group.growth for group in budgets]
+    assert "<table>" in budgets._repr_html_() and budgets.messages == ()
+    assert norm_budget(tmp_path / "run.db").messages[0].startswith("total: ")

@@ -9,7 +9,7 @@ from normscope.theory.laws.growth import fit_growth
 from normscope.theory.laws.law_choice import judge, plain_fits
 from normscope.theory.laws.laws import LAWS
 
-from .test_fitting import TRUTH
+from .true_laws import TRUTH
 
 LINEAR = np.linspace(0, 50000, 100)
 
@@ -27,15 +27,15 @@ def test_clear_data_name_their_law(name):
     assert choice.decided and choice.best == name
 
 
-def test_noise_makes_it_honest():
+def test_noise_leaves_several_laws():
     rng = np.random.default_rng(1)
     values = 50 + 100 * np.sqrt(LINEAR / 5e4) + 5 * rng.standard_normal(100)
     choice, _ = chosen(LINEAR, values)
     assert not choice.decided and "sqrt" in choice.candidates and len(choice.candidates) > 1
 
 
-def test_what_is_said_to_separate_does_separate():
-    """Two laws that one range cannot tell apart are told apart on the range the answer names."""
+def test_the_step_said_to_separate_two_laws_does():
+    """Two laws that the data cannot distinguish are distinguished by a run as long as the answer says."""
     rng = np.random.default_rng(2)
     law, params = LAWS["power"], np.array([1.0, 50.0, 0.45])
     noise = 6.0

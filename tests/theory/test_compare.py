@@ -6,7 +6,6 @@ import pytest
 from normscope.cli.output import plain
 from normscope.errors import SeriesError
 from normscope.theory.laws.compare import compare
-from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series
 
 from .make_run import make_run
@@ -49,7 +48,7 @@ def test_equal_exponents_are_seldom_called_different():
 def test_groups_of_two_runs(tmp_path):
     make_run(tmp_path / "a.db")
     make_run(tmp_path / "b.db", exponents=(0.5, 0.7, 0.5, 0.8))
-    result = compare(tmp_path / "a.db", tmp_path / "b.db", Selection(by="tensor"))
+    result = compare(tmp_path / "a.db", tmp_path / "b.db", by="tensor")
     assert result.groups[0].group == "h.0.mlp.c_fc.weight" and result.groups[0].since is not None
     assert all(group.since is None for group in result.groups[1:])
     json.dumps(plain(result), allow_nan=False)
@@ -68,8 +67,9 @@ def test_nothing_in_common_is_a_sentence(tmp_path):
     with pytest.raises(SeriesError, match="share no steps"):
         compare(noisy(0.5, 0), late)
     make_run(tmp_path / "a.db")
-    with pytest.raises(SeriesError, match="share no group"):
-        compare(tmp_path / "a.db", noisy(0.5, 0), Selection(by="tensor"))
+    make_run(tmp_path / "b.db", prefix="other.")
+    with pytest.raises(SeriesError, match="share no group by tensor: one has h.0.*other.h.0"):
+        compare(tmp_path / "a.db", tmp_path / "b.db", by="tensor")
 
 
 def test_two_points_each_are_compared_without_exponents():

@@ -126,9 +126,9 @@ def test_bad_rates_are_sentences(tmp_path):
         Rates.constant(0.1, float("nan"))
     with pytest.raises(UsageError, match="erases"):
         Rates.constant(1.0, 1.0)
-    with pytest.raises(UsageError, match="no schedule"):
+    with pytest.raises(UsageError, match="unknown schedule"):
         scheduled("triangle", 0.1, 0, 0, 10)
-    with pytest.raises(UsageError, match="must end after"):
+    with pytest.raises(UsageError, match="must end later"):
         scheduled("cosine", 0.1, 0, 10, 10)
     with pytest.raises(SeriesError, match="two steps"):
         drive(np.zeros(1), np.ones(1), Rates.constant(0.1, 0.1))

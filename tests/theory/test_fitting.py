@@ -1,4 +1,4 @@
-"""Each law against scipy's own least squares, and against what must hold for any law."""
+"""Each law against scipy's own least squares, and against what must be true of any law."""
 
 import numpy as np
 import pytest
@@ -8,19 +8,9 @@ from normscope.theory.laws.fitting import Metric, fit_law
 from normscope.theory.laws.laws import BASIC_LAWS, LAWS
 from normscope.theory.measures.time_series import reference
 
+from .true_laws import TRUTH
+
 STEPS = np.unique(np.geomspace(1, 50000, 60).round())
-TRUTH = {
-    "sqrt": [0.8, 20],
-    "linear": [0.003, 20],
-    "quartic-root": [7, 20],
-    "log": [11, 20],
-    "sqrt-linear": [0.7, 900],
-    "power": [1.7, 20, 0.4],
-    "saturating": [0.004, 20, 5e-5],
-    "misaligned-decay": [1.5, 900, 6e-5],
-    "aligned": [30, 0.008],
-    "piecewise": [0.9, -0.5, 20, 17000],
-}
 
 
 def noisy(name, steps=STEPS, noise=0.5, seed=0):
@@ -68,7 +58,7 @@ def test_never_worse_than_scipy(name):
 def test_stretching_time_and_value_changes_no_r2(name):
     """A law is a family: measured in other units, the fit is the same fit."""
     law = LAWS[name]
-    if name == "log":  # log(t + 1) knows what a step is
+    if name == "log":  # log(t + 1) depends on the unit of the steps
         return
     values = noisy(name)
     once = fit_law(law, STEPS, values, Metric.plain(len(STEPS)))

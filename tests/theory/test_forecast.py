@@ -20,7 +20,7 @@ def inside(result, steps, values):
     return float(np.mean((values >= low) & (values <= high)))
 
 
-def test_second_half_of_t5_lies_in_the_interval_of_the_first():
+def test_second_half_of_t5_is_in_the_interval_of_the_first():
     series = reference("t5-base")
     early = series.steps <= series.steps[-1] / 2
     result = forecast_series(Series("t5", series.steps[early], series.values[early]), int(series.steps[-1]))
@@ -83,7 +83,7 @@ def test_rates_of_a_run_file_are_found(tmp_path):
     assert result.equilibrium.exists is False and "no equilibrium" in result.sentences[-1]
 
 
-def test_no_rates_at_all_is_said():
+def test_missing_rates_are_named():
     series = reference("t5-base")
     result = forecast(series, 600000, Plan(lr=0.01, weight_decay=0.001))
     assert any("no learning rate was recorded" in note for note in result.notes)

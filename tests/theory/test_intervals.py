@@ -57,7 +57,7 @@ def test_autocorrelation_survives_outliers_and_constants():
 
 @pytest.mark.parametrize("phi", [0.0, 0.6])
 def test_interval_covers_the_exponent(phi):
-    """A small version of the study in docs/laws.md: 95 % intervals hold the truth about 95 % of the time."""
+    """A small version of the study in docs/laws.md: 95 % intervals contain the truth 95 % of the time."""
     rng = np.random.default_rng(4)
     hits = 0
     for i in range(100):

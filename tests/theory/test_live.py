@@ -15,16 +15,16 @@ from normscope.run import Run
 from normscope.schedule import every
 from normscope.theory.measures.live_status import live_state
 from normscope.weights.monitor.monitor import Monitor
-from tests.weights.test_alarms import model, train
+from tests.weights.small_training import blocks, train_blocks
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("live") / "run.db"
-    net = model()
+    net = blocks()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     with Monitor(net, optimizer, path, schedule=every(1)) as monitor:
-        train(net, optimizer, 8)
+        train_blocks(net, optimizer, 8)
         monitor.log(loss=2.5)
     return path
 

@@ -8,8 +8,9 @@ from normscope.anatomy import in_body, locate
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.theory.measures.long_table import long_table
-from normscope.theory.measures.measures import group, series
+from normscope.theory.measures.measures import group
 from normscope.theory.measures.run_summary import constant, summarise
+from normscope.theory.measures.series_set import series
 from normscope.weights.scan.scan import scan
 
 
@@ -116,7 +117,7 @@ def test_a_live_run_has_one_step_updates(tmp_path):
         assert grouped.previous.tolist() == [0, 9, 99]
 
 
-def test_words_that_mean_nothing(run):
+def test_unknown_words_are_refused(run):
     for words in ({"measure": "weight"}, {"by": "colour"}, {"scope": "soul"}, {"stage": "2"}):
         with pytest.raises(UsageError, match="known are|no stage|unknown scope"):
             series(run, **words)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from normscope.errors import SeriesError, UsageError
-from normscope.theory.measures.time_series import Series, clean, read_csv, reference
+from normscope.theory.measures.time_series import Series, clean_series, read_csv, reference
 
 
 def test_reference_series_are_the_published_points():
@@ -19,7 +19,7 @@ def test_unknown_reference_names_the_known_ones():
 
 def test_cleaning_sorts_drops_and_keeps_the_last_repeat():
     raw = Series("s", np.array([3, 1, 2, 2, 4]), np.array([3.0, 1.0, 2.0, 2.5, np.nan]))
-    cleaned = clean(raw)
+    cleaned = clean_series(raw)
     assert cleaned.series.steps.tolist() == [1, 2, 3]
     assert cleaned.series.values.tolist() == [1.0, 2.5, 3.0]
     assert len(cleaned.notes) == 3
@@ -27,13 +27,13 @@ def test_cleaning_sorts_drops_and_keeps_the_last_repeat():
 
 def test_cleaning_a_clean_series_changes_nothing():
     series = reference("t5-base")
-    cleaned = clean(series)
+    cleaned = clean_series(series)
     assert cleaned.notes == () and cleaned.series.values is series.values
 
 
 def test_thinning_keeps_measured_points_and_both_ends():
     steps = np.arange(10**6)
-    thinned = clean(Series("s", steps, np.sqrt(steps))).series
+    thinned = clean_series(Series("s", steps, np.sqrt(steps))).series
     assert len(thinned) <= 2000
     assert (thinned.steps[0], thinned.steps[-1]) == (0, 10**6 - 1)
     np.testing.assert_array_equal(thinned.values, np.sqrt(thinned.steps))

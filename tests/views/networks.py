@@ -1,4 +1,4 @@
-"""Run files with what running a network leaves in them, and a sweep: invented numbers in the real shapes."""
+"""Run files with measurements of a network, and a sweep: invented numbers in the real shapes."""
 
 from __future__ import annotations
 

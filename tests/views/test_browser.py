@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from normscope.run import Run, TensorRow, WeightRow
-from normscope.views.page.report import report
+from normscope.views.reports.report import report
 
 from .networks import write_network, write_sweep
 

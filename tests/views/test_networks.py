@@ -9,11 +9,11 @@ import pytest
 
 from normscope.errors import RunFileError
 from normscope.run import Run, ScalarRow
-from normscope.views.page.report import report, run_page
+from normscope.views.reports.report import report, run_page
 
-from .conftest import write_walk
-from .networks import TOKENS, write_network, write_sweep
-from .test_report import figures
+from .networks import TOKENS, cell, write_network, write_sweep
+from .pages import figures
+from .runs import write_walk
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_each_layer_has_a_line_over_training(network):
     assert len(lines) == 7 and all(line["x"] == [0, 100, 1000] for line in lines)
 
 
-def test_the_map_has_a_cell_a_head_and_details_for_each(network):
+def test_the_map_has_a_cell_and_details_for_each_head(network):
     spec = network["s0-heads"]
     types = next(t for t in spec["traces"] if t["set"] == "type")
     assert np.shape(types["z"]) == (6, 8)
@@ -83,12 +83,12 @@ def test_alarms_are_listed_with_their_evidence(tmp_path):
     with Run(path) as run:
         (section,) = (s for s in run_page(run).stages[0].sections if s.key == "alarms")
     assert "1 alarm, the first at step 3" in section.sentences[0]
-    assert section.grids[0].rows == [(3, "layer", "<b>01", "layer 01 grew by 12 %", "growth 0.1200")]
+    assert section.tables[0].rows == [(3, "layer", "<b>01", "layer 01 grew by 12 %", "growth 0.1200")]
     assert "<b>01" not in report(path, tmp_path / "x.html").read_text("utf-8")
 
 
 def test_a_run_that_logged_its_rates_has_dynamics(tmp_path):
-    """A walk under decay 1e-4 a step: the forecast is the recursion's and knows where it comes to rest."""
+    """A walk under decay 1e-4 per step: the forecast follows the recursion and has an equilibrium."""
     steps = [int(s) for s in np.linspace(0, 20000, 21)]
     path = write_walk(tmp_path / "run.db", steps, layers=2, pull=1e-4)
     with Run(path, write=True) as run, run.transaction():
@@ -144,8 +144,6 @@ def test_other_fields_get_a_map_each(tmp_path):
 
 
 def test_a_sweep_of_one_field_has_curves(tmp_path):
-    from .networks import cell
-
     folder = tmp_path / "line"
     folder.mkdir()
     with Run.create(folder / "sweep.db") as run, run.transaction():
@@ -164,8 +162,6 @@ def test_a_sweep_without_a_finished_cell_says_so(tmp_path):
 
 
 def test_weight_decay_zero_has_its_place_on_the_logarithmic_axis(tmp_path):
-    from .networks import cell
-
     folder = tmp_path / "zero"
     folder.mkdir()
     with Run.create(folder / "sweep.db") as run, run.transaction():

@@ -1,9 +1,8 @@
-"""What a report file holds, and that it is written whole or not at all."""
+"""What a report file contains, and that it is written completely or not at all."""
 
 from __future__ import annotations
 
 import html
-import json
 import re
 import subprocess
 import sys
@@ -11,20 +10,14 @@ import sys
 import numpy as np
 import pytest
 
-from normscope.errors import NormscopeError, NotARunFile, RunFileError, UsageError
+from normscope.errors import NormscopeError, RunFileError, SeriesError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.theory.laws.growth import fit_growth
 from normscope.theory.measures.measures import group
-from normscope.views.page.report import report, run_page
+from normscope.views.reports.report import report, run_page
 
-from .conftest import write_walk
-
-
-def figures(path):
-    text = path.read_text("utf-8")
-    return json.loads(
-        re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)[1]
-    )
+from .pages import figures
+from .runs import write_walk
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +63,7 @@ def test_budget_bars_add_up_to_the_growth_of_the_squared_norm(written):
     assert np.allclose(np.diff(np.square(points["y"])), growth["y"], rtol=1e-2, atol=1e-2)
 
 
-def test_provenance_and_what_was_left_out_are_told(written):
+def test_provenance_and_what_was_left_out_are_stated(written):
     text = written.read_text("utf-8")
     for expected in (
         "normscope scan checkpoints/",
@@ -115,7 +108,7 @@ def test_each_stage_has_its_own_part(tmp_path):
     assert drawn["s0-growth"]["traces"][-1]["x"][-1] != drawn["s1-growth"]["traces"][-1]["x"][-1]
 
 
-def test_nan_in_the_weights_is_said(tmp_path):
+def test_nan_in_the_weights_is_reported(tmp_path):
     run = tmp_path / "nan.db"
     with Run.create(run) as db, db.transaction():
         db.add_tensor(TensorRow(0, "w", "model", None, "other", (2,), "float32", 2))
@@ -162,9 +155,9 @@ def test_an_empty_run_says_what_to_do(tmp_path):
 
 def test_bad_sources_are_refused_with_a_sentence(tmp_path):
     (tmp_path / "noise.db").write_bytes(b"not a database at all" * 100)
-    with pytest.raises(NotARunFile):
+    with pytest.raises(SeriesError, match="noise.db is not a run file, nor a CSV file"):
         report(tmp_path / "noise.db", tmp_path / "x.html")
-    with pytest.raises(RunFileError, match="no run file"):
+    with pytest.raises(UsageError, match="missing.db does not exist; expected a run file"):
         report(tmp_path / "missing.db", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
 
@@ -176,14 +169,14 @@ def test_the_run_file_is_never_overwritten(run_path):
     assert run_path.read_bytes() == before
 
 
-def test_places_that_cannot_be_written_are_told(run_path, tmp_path):
+def test_paths_that_cannot_be_written_are_refused(run_path, tmp_path):
     with pytest.raises(UsageError, match="is a folder"):
         report(run_path, tmp_path)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         report(run_path, tmp_path / "missing" / "report.html")
 
 
-def test_a_place_that_refuses_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     """/proc lets even root create nothing."""
     with pytest.raises(RunFileError, match="cannot write"):
         report("t5-base", "/proc/report.html")
@@ -194,7 +187,7 @@ def test_a_full_disk_leaves_no_file_and_keeps_the_old_one(run_path, tmp_path):
     target = tmp_path / "report.html"
     target.write_text("the old report")
     code = (
-        "import resource, signal, sys; from normscope.views.page.report import report\n"
+        "import resource, signal, sys; from normscope.views.reports.report import report\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))\n"
         "try:\n    report(sys.argv[1], sys.argv[2])\nexcept Exception as e:\n    print(type(e).__name__, e)"

@@ -1,8 +1,8 @@
-"""Forks pairs of processes whose last act is a sum over the ranks; prints how many did not end well.
+"""Fork pairs of processes that end right after a sum over the ranks; print how many pairs failed.
 
-The switch interval keeps other threads from the interpreter's lock unless the main
-thread lets it go, as on a machine with more to do than cores; the group is held, as a
-model that is never deleted holds it.
+The long switch interval keeps other threads from the GIL until the main thread releases
+it, as on an overloaded machine; the process group stays referenced, as it does by a
+model that is never deleted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch.distributed as dist
 
 from normscope.weights.monitor.sharding import Ranks
 
-held: list[object] = []
+referenced: list[object] = []
 
 
 def act(rank: int, meeting: str) -> None:
     sys.setswitchinterval(100)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    held.append(dist.group.WORLD)
+    referenced.append(dist.group.WORLD)
     Ranks(rank, 2).add_up(np.ones(50))
     dist.destroy_process_group()
 

@@ -1,10 +1,11 @@
-"""One small float64 training, by one process or by several in every way of sharding; the rows must agree."""
+"""One small float64 training, in one process or sharded over several in every way; the rows must agree."""
 
 from __future__ import annotations
 
 import os
 import socket
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +16,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from normscope.anatomy import unwrapped
 from normscope.schedule import at_steps
+from normscope.weights.monitor import recorder
 from normscope.weights.monitor.monitor import Monitor
+from normscope.weights.sums import live_sums
 from tests.groups import leave_group
 
 STEPS = 3
@@ -53,7 +56,7 @@ class Net(nn.Module):
 
 
 class Stages(nn.Module):
-    """Blocks that do not depend on each other, so that each may live on a rank of its own."""
+    """Blocks that do not depend on each other, so that each can be on a rank of its own."""
 
     def __init__(self, kept: list[int]):
         super().__init__()
@@ -142,24 +145,23 @@ def train(model: nn.Module, share: slice, path: Path, failing: bool = False) -> 
     monitor = Monitor(model, optimizer, path, schedule=at_steps([0, 1, 3]))
     generator = torch.Generator().manual_seed(1)
     for step in range(1, STEPS + 1):
-        if failing:
-            _sabotage(monitor, step == 1)
+        recorder.sums_of = _fail_to_sum_updates if failing and step == 1 else live_sums.sums_of
         tokens = torch.randint(0, 11, (BATCH, 5), generator=generator)[share]
         optimizer.zero_grad()
         model(tokens, tokens.roll(1, 1)).backward()
-        for parameter in model.parameters():  # stands for clipping, which not every kind of sharding allows
+        for parameter in model.parameters():  # instead of clipping, which not every kind of sharding allows
             if parameter.grad is not None:
                 parameter.grad.mul_(0.1)
         optimizer.step()
     monitor.close()
 
 
-def _sabotage(monitor: Monitor, broken: bool) -> None:
-    """Make this rank unable to sum its parameters, and able again."""
-    if broken:
-        monitor._recorder.__dict__["_sum"] = lambda *_: 1 / 0
-    else:
-        monitor._recorder.__dict__.pop("_sum", None)
+def _fail_to_sum_updates(
+    theta: Sequence[Tensor], previous: Sequence[Tensor] | None = None, initial: Sequence[Tensor] | None = None
+) -> object:
+    if previous is not None:
+        raise RuntimeError("this rank cannot sum its updates")
+    return live_sums.sums_of(theta, previous, initial)
 
 
 def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> None:
@@ -176,7 +178,7 @@ def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> 
 
 
 def run_sharded(modes: list[str], world: int, folder: Path) -> None:
-    """Train once a mode with `world` processes; rank 0 writes <mode>-<world>.db."""
+    """Train once per mode with `world` processes; rank 0 writes <mode>-<world>.db."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

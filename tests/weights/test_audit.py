@@ -1,4 +1,4 @@
-"""Spoilt copies of a sound series, each with one fault that the audit must name, and the sound one itself."""
+"""A sound series, and copies of it with one fault each, which the audit must name."""
 
 import shutil
 
@@ -11,6 +11,7 @@ from normscope.errors import NotARunFile, RunFileError, UsageError
 from normscope.run import Run
 from normscope.weights.audit.audit import audit
 from normscope.weights.scan.scan import scan
+from tests.conftest import save_series
 
 STEPS = [1000 * i for i in range(1, 11)]
 
@@ -38,10 +39,7 @@ def train(seed, data_seed=None):
 
 
 def write(folder, states, steps=STEPS):
-    folder.mkdir(exist_ok=True, parents=True)
-    for step, state in zip(steps, states, strict=True):
-        save_file(state, folder / f"step_{step}.safetensors")
-    return folder
+    return save_series(folder, dict(zip(steps, states, strict=True)))
 
 
 def kinds(result):
@@ -77,8 +75,8 @@ def test_duplicate_far_away_with_another_header(tmp_path, sound):
     assert only(audit(folder), "duplicate").steps == (2000, 8000)
 
 
-def test_equal_digests_of_unequal_weights_are_no_duplicate(tmp_path):
-    """A digest samples a large file; where the samples miss the change, the sums decide."""
+def test_equal_digests_of_unequal_weights_are_not_a_duplicate(tmp_path):
+    """The digest of a large file covers samples of it; if they miss a change, the sums decide."""
     base, folder = torch.randn(200_000, generator=torch.Generator().manual_seed(0)), tmp_path / "s"
     states = []
     for i in range(4):
@@ -127,7 +125,7 @@ def test_stored_step_contradicts_the_label(tmp_path, sound):
         inside = 9000 if step == 4000 else step - 1  # counted from 0, all but one
         torch.save({"model": state, "step": inside}, tmp_path / f"step_{step}.pt")
     found = only(audit(tmp_path), "order")
-    assert found.steps == (4000,) and "4000 holds step 9000" in found.evidence
+    assert found.steps == (4000,) and "4000 contains step 9000" in found.evidence
 
 
 def test_gap(tmp_path, sound):
@@ -232,6 +230,28 @@ def test_bad_calls(tmp_path, sound):
         audit(tmp_path / "other.db")
     with pytest.raises(UsageError):
         audit(write(tmp_path / "s", sound), steps=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"steps": STEPS}, "`steps`"),
+        ({"revisions": "step*", "run": "other.db"}, "`run` and `revisions`"),
+    ],
+)
+def test_options_that_a_run_file_has_no_use_for(tmp_path, sound, options, names):
+    scan(write(tmp_path / "s", sound), tmp_path / "r.db").close()
+    with pytest.raises(UsageError, match=f"{names} cannot be used with the run file .*r.db"):
+        audit(tmp_path / "r.db", **options)
+    with pytest.raises(TypeError, match="stride"):
+        audit(tmp_path / "r.db", stride=2)
+
+
+def test_steps_are_used(tmp_path, sound):
+    result = audit(write(tmp_path / "s", sound), steps=[10 * step for step in STEPS], run=tmp_path / "r.db")
+    assert result.spacing == {"": "every 10000"}
+    with Run(tmp_path / "r.db") as run:
+        assert [row.step for row in run.checkpoints()][-1] == 100_000
 
 
 def test_result_is_a_table(tmp_path, sound):

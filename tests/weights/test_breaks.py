@@ -1,4 +1,4 @@
-"""Paths of simulated runs: no alarm on sound ones, the right one on spoilt ones."""
+"""Paths of simulated runs: no findings in sound ones, the right finding in faulty ones."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def alarms(path):
 @pytest.mark.parametrize("weights", [True, False], ids=["weights", "run file"])
 @pytest.mark.parametrize("swing", [0.0, 0.2])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_learning_rate_schedules_are_no_fault(schedule, swing, weights):
+def test_learning_rate_schedules_are_not_a_fault(schedule, swing, weights):
     recipe = replace(PLAIN, schedule=schedule, swing=swing)
     assert alarms(path_of(recipe.steps, simulate(recipe), weights)) == []
 
@@ -58,8 +58,8 @@ def test_scale_and_rotation_change_nothing():
         assert np.isclose(after[0].confidence, before[0].confidence)
 
 
-def test_a_large_honest_move_is_no_break():
-    """Ten times the usual move in one link, kept afterwards: a loss spike or a burst, not another run."""
+def test_a_large_move_that_is_kept_is_not_a_break():
+    """Ten times the usual move on one link, kept afterwards: a loss spike, for example, not another run."""
     runs = simulate(PLAIN)
     jump = np.random.default_rng(5).standard_normal(runs.shape[1])
     runs[14:] += 10 * np.linalg.norm(runs[14] - runs[13]) * jump / np.linalg.norm(jump)
@@ -72,14 +72,14 @@ def test_undone_against_the_vectors():
     for j in range(2, len(runs)):
         delta, away = runs[j] - runs[j - 1], runs[j - 1] - runs[0]
         assert np.isclose(path.undone[0][j], -delta @ away)
-        assert np.isclose(path.gathered[0][j], away @ away)
+        assert np.isclose(path.travelled[0][j], away @ away)
         assert np.isclose(path.undone[1][j], -delta @ runs[j - 1])
         expected = runs[j] @ runs[j - 1] / np.linalg.norm(runs[j]) / np.linalg.norm(runs[j - 1])
         assert np.isclose(path.cosine(j), expected)
 
 
 def test_without_the_first_checkpoint():
-    """A run file of a live monitor may lack ⟨θ₀, θ⟩: different starts are still told apart."""
+    """A run file of a live monitor may lack ⟨θ₀, θ⟩; runs with different starts are still found."""
     runs = simulate(PLAIN)
     runs[12:] = other_run(PLAIN, np.random.default_rng(3), False)[12:]
     path = path_of(PLAIN.steps, runs, weights=False)
@@ -96,7 +96,7 @@ def test_ratio_to_neighbours():
     assert np.isnan(ratio_to_neighbours(values[:3], ones[:3], 1))
 
 
-def test_spikes_tell_outliers_from_kinks_and_steps():
+def test_spikes_distinguish_outliers_from_kinks_and_steps():
     line = np.arange(12.0)
     assert np.abs(spikes(line)).max() == 0
     assert np.abs(spikes(np.maximum(line, 6))).max() == 0  # a kink
@@ -113,7 +113,7 @@ def test_perfectly_smooth_and_constant_norms():
 
 
 @pytest.mark.parametrize(("i", "j"), [(5, 6), (5, 7), (10, 14), (3, 25)])
-def test_exchanged_ones_are_named(i, j):
+def test_exchanged_checkpoints_are_named(i, j):
     runs = simulate(PLAIN)
     runs[[i, j]] = runs[[j, i]]
     (found,) = alarms(path_of(PLAIN.steps, runs))
@@ -122,7 +122,7 @@ def test_exchanged_ones_are_named(i, j):
 
 
 def test_a_mild_disturbance_between_near_neighbours():
-    """No larger than moves elsewhere, but its neighbours are much nearer to each other."""
+    """A move no larger than others, but the neighbours are much nearer to each other."""
     recipe = replace(PLAIN, schedule="drops")
     runs = simulate(recipe)
     least, most = (f(np.linalg.norm(np.diff(runs, axis=0), axis=1)) for f in (np.min, np.max))

@@ -1,4 +1,4 @@
-"""Sums of many tensors at once against the one-tensor kernel and plain float64."""
+"""Sums of many tensors at once compared with those of one tensor at a time."""
 
 from __future__ import annotations
 

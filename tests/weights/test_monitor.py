@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,44 +15,11 @@ from torch import Tensor, nn
 from normscope.errors import UsageError
 from normscope.run import NO_PREVIOUS, Run
 from normscope.schedule import at_steps, every
+from normscope.weights.monitor import recorder
 from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.monitor.monitor_options import MonitorOptions
-
-COLUMNS = "sumsq, dot, sumsq_delta, nonfinite, grad_sumsq, grad_dot, lr, weight_decay"
-
-
-class Tiny(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(7, 6)
-        self.inner = nn.Linear(6, 6)
-        self.frozen = nn.Linear(6, 6)
-        self.head = nn.Linear(6, 7, bias=False)
-        self.head.weight = self.embedding.weight
-        self.frozen.requires_grad_(False)
-        self.never = nn.Parameter(torch.ones(2))
-        self.register_buffer("table", torch.ones(3))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.frozen(torch.tanh(self.inner(self.embedding(tokens))))
-        return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), tokens.roll(1, 1).flatten())
-
-
-def tiny(dtype: torch.dtype = torch.float32) -> Tiny:
-    torch.manual_seed(3)
-    return Tiny().to(dtype)
-
-
-def batches(number: int) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(0, 7, (4, 5), generator=generator) for _ in range(number)]
-
-
-def rows(path: Path) -> dict[tuple[int, str], dict[str, float]]:
-    with Run(path) as run:
-        sql = f"SELECT step, name, prev_step, {COLUMNS} FROM weight JOIN tensor ON tensor.id = weight.tensor"
-        names = ["prev_step", *COLUMNS.split(", ")]
-        return {(row[0], row[1]): dict(zip(names, row[2:], strict=True)) for row in run.query(sql)}
+from normscope.weights.sums import live_sums
+from tests.weights.small_training import batches, blocks, rows, sgd, tiny, train_blocks
 
 
 def slow(
@@ -117,7 +87,7 @@ def test_every_column_against_copies(tmp_path: Path, kind: str, dtype: torch.dty
 
 def test_what_is_listed_tied_frozen_and_skipped(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(1)):
         model(batches(1)[0]).backward()
         optimizer.step()
@@ -171,7 +141,7 @@ def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("unscale", [False, True])
-def test_grad_scaler_scales_nothing_and_skipped_steps_are_none(
+def test_grad_scaler_scales_nothing_and_skipped_steps_are_not_counted(
     tmp_path: Path, fused: bool, unscale: bool
 ) -> None:
     model = tiny()
@@ -203,7 +173,7 @@ def test_grad_scaler_scales_nothing_and_skipped_steps_are_none(
 
 def test_a_closure_that_runs_backward_inside_the_step(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     tokens, gradients = batches(1)[0], {}
 
     def closure() -> Tensor:
@@ -240,7 +210,26 @@ def test_several_optimizers_make_one_step(tmp_path: Path) -> None:
         check(found[1, name], expected[name])
 
 
-def test_optimizers_that_step_inside_backward_hold_one_tensor_at_a_time(tmp_path: Path) -> None:
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Tensor]]:
+    """References to the tensors that the monitor has copied parameters into."""
+    found: list[weakref.ref[Tensor]] = []
+
+    def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+        found.extend(map(weakref.ref, targets))
+        live_sums.copy_into(targets, sources)
+
+    monkeypatch.setattr(recorder, "copy_into", copy_into)
+    return found
+
+
+def alive(references: Sequence[weakref.ref[Tensor]]) -> int:
+    return sum(reference() is not None for reference in references)
+
+
+def test_optimizers_that_step_inside_backward_hold_one_tensor_at_a_time(
+    tmp_path: Path, copied: list[weakref.ref[Tensor]]
+) -> None:
     model = tiny()
     model.never.requires_grad_(False)
     before, gradients, optimizers = copy.deepcopy(model), {}, {}
@@ -252,14 +241,13 @@ def test_optimizers_that_step_inside_backward_hold_one_tensor_at_a_time(tmp_path
         name, optimizer = optimizers[parameter]
         gradients[name] = parameter.grad.clone()
         optimizer.step()
-        held = [s.tensors for s in monitor._recorder._snapshots.values()]
-        assert sum(len(tensors) for tensors in held) == 0
+        assert copied and not alive(copied)
         optimizer.zero_grad()
 
     for parameter in optimizers:
         parameter.register_post_accumulate_grad_hook(step)
     everyone = [optimizer for _, optimizer in optimizers.values()]
-    with Monitor(model, everyone, tmp_path / "run.db", schedule=at_steps([1])) as monitor:
+    with Monitor(model, everyone, tmp_path / "run.db", schedule=at_steps([1])):
         model(batches(1)[0]).backward()
     found, expected = rows(tmp_path / "run.db"), slow(model, before, gradients)
     for name in expected:
@@ -289,33 +277,36 @@ def test_sparse_gradients_and_odd_strides(tmp_path: Path) -> None:
         check(found[1, name], expected[name])
 
 
-def test_a_parameter_without_hook_signal_is_taken_at_the_step(
+def test_gradients_without_a_backward_pass_are_measured_at_the_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     model.inner.weight.grad = torch.full((6, 6), 2.0)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(1)):
         optimizer.step()
     assert rows(tmp_path / "run.db")[1, "inner.weight"]["grad_sumsq"] == 144.0
-    assert "taken at the optimizer's step" in caplog.text
+    assert "measured when optimizer.step begins" in caplog.text
     with Run(tmp_path / "run.db") as run:
-        assert "after clipping" in run.meta["monitor.gradients"]
+        assert "after any clipping" in run.meta["monitor.gradients"]
 
 
-def test_memory_for_the_update_only_on_scheduled_steps(tmp_path: Path) -> None:
+def test_memory_for_the_update_only_on_scheduled_steps(
+    tmp_path: Path, copied: list[weakref.ref[Tensor]]
+) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(2)) as monitor:
+    optimizer = sgd(model)
+    with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(2)):
         for tokens in batches(4):
             model(tokens).backward()
             optimizer.step()
-            assert not any(snapshot.tensors for snapshot in monitor._recorder._snapshots.values())
+            assert not alive(copied)
+    assert len(copied) == 2 * len(optimizer.param_groups[0]["params"])
 
 
 def test_without_updates_and_gradients_only_norms(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     options = MonitorOptions(updates=False, gradients=False)
     with Monitor(model, optimizer, tmp_path / "run.db", every(1), options):
         model(batches(1)[0]).backward()
@@ -327,7 +318,7 @@ def test_without_updates_and_gradients_only_norms(tmp_path: Path) -> None:
 
 def test_scalars_of_recorded_steps(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(2)) as monitor:
         for step, tokens in enumerate(batches(4), start=1):
             loss = model(tokens)
@@ -350,7 +341,7 @@ def test_the_wrong_optimizer_is_an_error_before_training(tmp_path: Path) -> None
         Monitor(tiny(), torch.optim.SGD(tiny().parameters(), lr=0.1), tmp_path / "run.db")
 
 
-def test_a_file_that_is_no_run_file_is_an_error_before_training(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_run_file_is_an_error_before_training(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a run file, and never will be one")
     model = tiny()
     with pytest.raises(UsageError, match="not a run file"):
@@ -358,20 +349,47 @@ def test_a_file_that_is_no_run_file_is_an_error_before_training(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"measures": ("colour",)}, {"groups": ("colour",)}, {"scope": "colour"}], ids=str
+    ("wrong", "message"),
+    [
+        ({"measures": ("colour",)}, "measures must be .* norm, update, alignment, gradient; got .*colour"),
+        ({"groups": ("colour",)}, "groups must be .* total, layer, role, component, tensor; got .*colour"),
+        ({"groups": "layer"}, "groups must be a tuple"),
+        ({"groups": ()}, "groups must be a tuple of one or more"),
+        ({"scope": "colour"}, "scope must be body or all; got 'colour'"),
+        ({"step": -1}, "step must be an integer ≥ 0; got -1"),
+        ({"step": 0.5}, "step must be an integer ≥ 0; got 0.5"),
+        ({"measures": ("norm", "alignment"), "updates": False}, "'alignment' needs updates=True"),
+        ({"measures": ("gradient",), "gradients": False}, "'gradient' needs gradients=True"),
+        ({"loggers": ["wandb"]}, "a logger must be a function .* got 'wandb'"),
+    ],
+    ids=str,
 )
-def test_options_that_do_not_exist_are_errors_before_training(
-    tmp_path: Path, wrong: dict[str, object]
-) -> None:
+def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        MonitorOptions(**wrong)
+
+
+def test_a_schedule_in_words_is_refused(tmp_path: Path) -> None:
     model = tiny()
-    with pytest.raises(UsageError, match="colour"):
-        Monitor(
-            model,
-            torch.optim.SGD(model.parameters(), lr=0.1),
-            tmp_path / "run.db",
-            every(1),
-            MonitorOptions(**wrong),
-        )
+    with pytest.raises(UsageError, match="must come from every, .* got 'log:10'"):
+        Monitor(model, sgd(model), tmp_path / "run.db", "log:10")  # type: ignore[arg-type]
+
+
+def test_the_keys_that_loggers_see(tmp_path: Path) -> None:
+    net = blocks()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    options = MonitorOptions(groups=("total", "layer", "role", "component", "tensor"), updates=False)
+    with Monitor(net, optimizer, tmp_path / "run.db", every(1), options) as monitor:
+        train_blocks(net, optimizer, 1)
+    measures = {"norm", "gradient"}
+    roles = {"attention-output", "bias", "mlp-in", "mlp-out", "norm", "qkv"}
+    keys = {"total", "component/model", *(f"layer/{i:02d}" for i in range(4)), *(f"role/{r}" for r in roles)}
+    keys |= {f"tensor/{n}" for n, _ in net.named_parameters() if n.startswith("layers")}
+    assert set(monitor.latest) == {f"normscope/{measure}/{key}" for measure in measures for key in keys}
+    for measure in measures:
+        total = monitor.latest[f"normscope/{measure}/total"]
+        parts = [monitor.latest[f"normscope/{measure}/role/{role}"] for role in roles]
+        assert total**2 == pytest.approx(sum(part**2 for part in parts))
 
 
 @pytest.mark.slow
@@ -379,7 +397,7 @@ def test_options_that_do_not_exist_are_errors_before_training(
 def test_torch_compile_changes_nothing(tmp_path: Path) -> None:
     for name, wrap in (("plain", lambda m: m), ("compiled", torch.compile)):
         model = wrap(tiny(torch.float64))
-        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        optimizer = sgd(model)
         with Monitor(model, optimizer, tmp_path / f"{name}.db", schedule=every(1)):
             for tokens in batches(3):
                 optimizer.zero_grad()

@@ -17,14 +17,7 @@ from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.monitor.pace import Pace
 from normscope.weights.scan.scan import scan
-from tests.weights.test_monitor import batches, rows, tiny
-
-
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
-    for tokens in batches(last)[first:]:
-        optimizer.zero_grad()
-        model(tokens).backward()
-        optimizer.step()
+from tests.weights.small_training import batches, rows, sgd, tiny, train
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -36,7 +29,7 @@ def test_the_numbers_of_a_scan_of_the_checkpoints(tmp_path: Path, dtype: torch.d
     with Monitor(model, optimizer, tmp_path / "live.db", schedule=every(1)):
         for step in range(7):
             if step:
-                train(model, optimizer, step - 1, step)
+                train(model, optimizer, step, first=step - 1)
             if step in saved:
                 (folder / f"checkpoint-{step}").mkdir(parents=True)
                 save_model(model, str(folder / f"checkpoint-{step}" / "model.safetensors"))
@@ -65,7 +58,7 @@ def test_scan_and_monitor_share_a_run_file(tmp_path: Path) -> None:
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(1)):
         for step in range(5):
             if step:
-                train(model, optimizer, step - 1, step)
+                train(model, optimizer, step, first=step - 1)
             if step in (0, 2, 4):
                 (tmp_path / "c" / f"checkpoint-{step}").mkdir(parents=True)
                 save_model(model, str(tmp_path / "c" / f"checkpoint-{step}" / "model.safetensors"))
@@ -86,51 +79,51 @@ def test_a_resumed_run_leaves_the_rows_of_an_undisturbed_one(tmp_path: Path) -> 
 
     model, optimizer = fresh()
     with Monitor(model, optimizer, tmp_path / "whole.db", schedule=logarithmic(10)):
-        train(model, optimizer, 0, 12)
+        train(model, optimizer, 12)
 
     model, optimizer = fresh()
     with Monitor(model, optimizer, tmp_path / "two.db", schedule=logarithmic(10)) as monitor:
-        train(model, optimizer, 0, 4)
+        train(model, optimizer, 4)
         state = [model.state_dict(), optimizer.state_dict(), monitor.state_dict()]
         torch.save(state, tmp_path / "checkpoint.pt")
-        train(model, optimizer, 4, 9)  # lost: these steps come again, with other data in between
+        train(model, optimizer, 9, first=4)  # lost: these steps come again, with other data in between
         with torch.no_grad():
             model.inner.weight.mul_(3)
-        train(model, optimizer, 9, 10)
+        train(model, optimizer, 10, first=9)
 
     model, optimizer = fresh()
     monitor = Monitor(model, optimizer, tmp_path / "two.db", schedule=logarithmic(10))
     for owner, kept in zip((model, optimizer, monitor), torch.load(tmp_path / "checkpoint.pt"), strict=True):
         owner.load_state_dict(kept)
-    train(model, optimizer, 4, 12)
+    train(model, optimizer, 12, first=4)
     monitor.close()
     assert rows(tmp_path / "two.db") == rows(tmp_path / "whole.db")
 
 
 def test_going_back_inside_one_process(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(1)) as monitor:
-        train(model, optimizer, 0, 6)
+        train(model, optimizer, 6)
         monitor.load_state_dict({"step": 2})
-        train(model, optimizer, 2, 4)
+        train(model, optimizer, 4, first=2)
         assert monitor.step == 4
     assert {step for step, _ in rows(tmp_path / "run.db")} == {0, 1, 2, 3, 4}
 
 
 def test_starting_at_a_later_step(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", every(2), MonitorOptions(step=7)):
-        train(model, optimizer, 0, 3)
+        train(model, optimizer, 3)
     assert {step for step, _ in rows(tmp_path / "run.db")} == {8, 10}
 
 
 def steps_of(tmp_path: Path, schedule: Schedule | Budget, number: int) -> list[int]:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=schedule):
-        train(model, optimizer, 0, number)
+        train(model, optimizer, number)
     return sorted({step for step, _ in rows(tmp_path / "run.db")})
 
 
@@ -166,9 +159,16 @@ def test_a_budget_adjusts_itself_to_the_run() -> None:
     assert pace.due(12)
 
 
+def test_a_budget_of_a_resumed_run_counts_only_its_own_steps() -> None:
+    pace = Pace(budget("10%"), step=1000)
+    assert pace.due(1001)
+    pace.learn(1001, cost=1.0, elapsed=2.0)  # one step was made, and took 1 s
+    assert next(step for step in range(1002, 1020) if pace.due(step)) == 1011
+
+
 def test_a_budget_in_a_real_run(tmp_path: Path) -> None:
     model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    optimizer = sgd(model)
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=budget("5%")):
         for tokens in batches(40):
             optimizer.zero_grad()

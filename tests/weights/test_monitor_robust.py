@@ -14,29 +14,13 @@ import pytest
 import torch
 
 from normscope.run import Run
-from normscope.schedule import every
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.monitor.outbox import Outbox
-from tests.weights.test_monitor import batches, rows, tiny
-
-
-def start(path: Path, **options: object) -> tuple[torch.nn.Module, torch.optim.Optimizer, Monitor]:
-    model = tiny()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    return model, optimizer, Monitor(model, optimizer, path, every(1), MonitorOptions(**options))  # type: ignore[arg-type]
-
-
-def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
-    for tokens in batches(number):
-        optimizer.zero_grad()
-        model(tokens).backward()
-        optimizer.step()
+from tests.weights.small_training import monitored, rows, train
 
 
 def test_a_folder_that_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "gone" / "run.db"
-    model, optimizer, monitor = start(path)
+    model, optimizer, monitor = monitored(path)
     train(model, optimizer, 5)
     assert not monitor.flush(timeout=0.3)
     assert caplog.text.count("training goes on") == 1
@@ -47,15 +31,14 @@ def test_a_folder_that_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_folder_that_never_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model, optimizer, monitor = start(tmp_path / "gone" / "run.db")
+    model, optimizer, monitor = monitored(tmp_path / "gone" / "run.db")
     train(model, optimizer, 2)
-    assert monitor._publisher is not None
-    assert not monitor._publisher.journal.outbox.close(timeout=0.2)
-    assert "lost" in caplog.text
+    assert not monitor.close(timeout=0.2)
+    assert "records could not be written and are lost" in caplog.text
 
 
 def test_a_locked_file(tmp_path: Path) -> None:
-    model, optimizer, monitor = start(tmp_path / "run.db")
+    model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 1)
     assert monitor.flush()
     other = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
@@ -72,12 +55,11 @@ def test_a_locked_file(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from tests.weights.test_monitor_robust import start, train
-from tests.weights.test_monitor import rows
+from tests.weights.small_training import monitored, rows, train
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path(sys.argv[1])
-model, optimizer, monitor = start(path)
+model, optimizer, monitor = monitored(path)
 train(model, optimizer, 2)
 assert monitor.flush()
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -101,7 +83,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_parameter_and_a_gradient_that_become_nan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model, optimizer, monitor = start(tmp_path / "run.db")
+    model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 2)
     with torch.no_grad():
         model.never[0] = float("nan")  # nothing depends on it
@@ -116,7 +98,7 @@ def test_a_parameter_and_a_gradient_that_become_nan(tmp_path: Path, caplog: pyte
     assert found[3, "inner.weight"]["grad_sumsq"] > 0
     assert found[4, "inner.weight"]["nonfinite"] >= 1
     assert found[4, "inner.weight"]["grad_sumsq"] is None
-    assert caplog.text.count("not finite") == 1
+    assert caplog.text.count("NaN or infinite values in never (1)") == 1
     with Run(tmp_path / "run.db") as run:
         (alarm,) = run.artifacts("alarm")[""]
     assert (alarm["kind"], alarm["step"], alarm["evidence"]["values"]) == ("nonfinite", 3, 1)
@@ -132,7 +114,7 @@ def test_a_tracker_that_is_down_and_comes_back(tmp_path: Path, caplog: pytest.Lo
         assert "normscope/norm/total" in values
         seen.append(step)
 
-    model, optimizer, monitor = start(tmp_path / "run.db", loggers=[tracker])
+    model, optimizer, monitor = monitored(tmp_path / "run.db", loggers=[tracker])
     train(model, optimizer, 4)
     monitor.flush(timeout=0.3)
     assert caplog.text.count("no route to the tracker") == 1
@@ -144,30 +126,32 @@ def test_a_tracker_that_is_down_and_comes_back(tmp_path: Path, caplog: pytest.Lo
 
 def test_a_tracker_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     hang = threading.Event()
-    model, optimizer, monitor = start(
+    model, optimizer, monitor = monitored(
         tmp_path / "run.db", loggers=[lambda values, step: hang.wait(60) and None]
     )
     train(model, optimizer, 3)
-    assert monitor._publisher is not None
-    assert monitor._publisher.journal.outbox.flush(10)
+    assert not monitor.flush(timeout=2)
     assert {step for step, _ in rows(tmp_path / "run.db")} == set(range(4))
     hang.set()
     monitor.close()
 
 
-def test_a_failure_while_measuring(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model, optimizer, monitor = start(tmp_path / "run.db")
+def test_a_failure_while_measuring(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 1)
-    monitor._recorder._snapshots = None  # type: ignore[assignment]
+    monkeypatch.setattr("normscope.weights.monitor.recorder.copy_into", None)
     train(model, optimizer, 3)
     assert monitor.step == 4
     monitor.close()
     assert {step for step, _ in rows(tmp_path / "run.db")} == {0, 1}
     assert caplog.text.count("copying parameters failed") == 1
+    assert caplog.text.count("step 2 is not recorded, because measuring failed on 1 of 1 ranks") == 1
 
 
-def test_logging_what_is_no_number(tmp_path: Path) -> None:
-    model, optimizer, monitor = start(tmp_path / "run.db")
+def test_logging_what_is_not_a_number(tmp_path: Path) -> None:
+    model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 1)
     monitor.log(loss="unknown")
     monitor.close()
@@ -193,7 +177,7 @@ def test_an_outbox_forgets_the_oldest_when_it_is_full(caplog: pytest.LogCaptureF
 
 
 def test_the_report_can_be_read_while_training_runs(tmp_path: Path) -> None:
-    model, optimizer, monitor = start(tmp_path / "run.db")
+    model, optimizer, monitor = monitored(tmp_path / "run.db")
     for _ in range(4):
         train(model, optimizer, 2)
         monitor.flush()

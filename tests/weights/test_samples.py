@@ -1,19 +1,16 @@
-"""Distances from a sample against those of all weights."""
+"""Distances estimated from a sample compared with those of all weights."""
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from normscope.checkpoints.series.series import open_series
 from normscope.weights.audit.samples import ELEMENTS, PIECE, plan, sampled_distances
+from tests.conftest import save_series
 
 
 def write(folder, states):
-    folder.mkdir()
-    for step, state in states.items():
-        save_file(state, folder / f"step_{step}.safetensors")
-    return open_series(folder).entries
+    return open_series(save_series(folder, states)).entries
 
 
 def walk(shapes, steps, dtype=torch.float32):
@@ -37,7 +34,7 @@ def test_a_small_model_is_read_whole(tmp_path, dtype):
     np.testing.assert_allclose(found, distances(states), rtol=1e-9, atol=1e-9)
 
 
-def test_a_large_one_is_estimated(tmp_path):
+def test_a_large_model_is_estimated(tmp_path):
     states = dict(walk({"a": (1100, 700), "b": (3000,), "c": (900, 777)}, 4))
     found = sampled_distances(write(tmp_path / "s", states), {"a", "b", "c"})
     off = ~np.eye(4, dtype=bool)
@@ -64,7 +61,7 @@ def test_the_sample_is_small_spread_and_weighs_as_much_as_the_model(tmp_path):
     assert len(set(np.diff(inside))) == 1 and len(inside) > 50
 
 
-def test_where_a_read_is_costly_there_are_few(tmp_path):
+def test_few_pieces_are_read_if_reads_are_costly(tmp_path):
     shapes = {f"t{i}": (100, 100 + i) for i in range(60)}
     path = tmp_path / "step_1.npz"
     np.savez_compressed(path, **{n: t.numpy() for n, t in next(walk(shapes, 1))[1].items()})

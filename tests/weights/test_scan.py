@@ -1,9 +1,7 @@
-"""A scan against sums made with torch in float64, and what resuming must mean."""
+"""Scans compared with sums made by torch in float64, and scans that are resumed."""
 
 import multiprocessing
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -13,12 +11,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from normscope.checkpoints.base import Checkpoint
-from normscope.checkpoints.formats.extents import TableCheckpoint
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, UsageError
 from normscope.run import NO_PREVIOUS, Run, WeightRow
 from normscope.weights.scan import walk
-from normscope.weights.scan.scan import scan
+from normscope.weights.scan.scan import ScanConfig, scan
 from tests.conftest import random_walk, save_series
 
 
@@ -94,20 +90,6 @@ def test_a_dtype_that_changes_along_the_way(tmp_path):
     assert_rows(tmp_path / "run.db", states)
 
 
-@pytest.fixture
-def reads(monkeypatch):
-    """How many bytes of each (label, tensor) are read."""
-    counts = {}
-    plain = TableCheckpoint.read
-
-    def read(self: Checkpoint, name: str, start: int, stop: int):
-        counts[self.digest, name] = counts.get((self.digest, name), 0) + stop - start
-        return plain(self, name, start, stop)
-
-    monkeypatch.setattr(TableCheckpoint, "read", read)
-    return counts
-
-
 def test_each_byte_is_read_once(tmp_path, states, series_folder, reads):
     scan(series_folder, tmp_path / "run.db").close()
     sizes = {name: value.numel() * value.element_size() for name, value in states[0].items()}
@@ -124,7 +106,7 @@ def test_a_finished_scan_reads_nothing_again(tmp_path, series_folder, reads):
     assert rows_of(tmp_path / "run.db") == before
 
 
-def test_a_new_checkpoint_costs_its_own_read_its_predecessors_and_the_firsts(tmp_path, reads):
+def test_a_new_checkpoint_is_read_with_its_predecessor_and_the_first(tmp_path, reads):
     states = random_walk([0, 10, 100, 1000, 10_000])
     folder = save_series(tmp_path / "series", {step: states[step] for step in (0, 10, 100, 1000)})
     scan(folder, tmp_path / "run.db").close()
@@ -209,6 +191,42 @@ def test_buffers_integers_and_chosen_names_are_skipped_and_listed(tmp_path):
     assert "int64" in reasons["ids"]
 
 
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"steps": [0, 1, 2, 3]}, "`steps`"),
+        ({"revisions": "step*"}, "`revisions`"),
+        ({"skip": []}, "`skip`"),
+        ({"workers": 2, "executor": object()}, "`workers` and `executor`"),
+    ],
+)
+def test_options_are_given_once(tmp_path, series_folder, options, names):
+    with pytest.raises(UsageError, match=f"give {names} in the ScanConfig or as a keyword, not both"):
+        scan(series_folder, tmp_path / "run.db", ScanConfig(), **options)
+    assert not (tmp_path / "run.db").exists()
+
+
+def test_options_as_keywords_or_as_a_config(tmp_path, series_folder):
+    steps = [5, 6, 7, 8]
+    with scan(series_folder, tmp_path / "a.db", steps=steps, skip=["h.*"], workers=1) as run:
+        assert [row.step for row in run.checkpoints()] == steps
+        assert {tensor.name for tensor in run.tensors()} == {"wte.weight", "ln_f.weight"}
+    config = ScanConfig(steps=steps, skip=["h.*"], workers=1)
+    for name, arguments in {"b.db": (config,), "c.db": ()}.items():
+        keywords = {} if arguments else {"config": config}
+        scan(series_folder, tmp_path / name, *arguments, **keywords).close()
+        assert rows_of(tmp_path / name) == rows_of(tmp_path / "a.db")
+
+
+def test_wrong_options_are_refused(tmp_path, series_folder):
+    with pytest.raises(TypeError, match="stride"):
+        scan(series_folder, tmp_path / "run.db", stride=2)
+    with pytest.raises(UsageError, match="workers must be at least 1; got 0"):
+        scan(series_folder, tmp_path / "run.db", workers=0)
+    with pytest.raises(UsageError, match="skip must be a list of patterns; got the string 'rope"):
+        scan(series_folder, tmp_path / "run.db", skip="rope_*")
+
+
 def test_nothing_in_common_is_an_error(tmp_path):
     folder = tmp_path / "series"
     folder.mkdir()
@@ -245,35 +263,36 @@ def test_stages_stay_apart(tmp_path):
             assert rows == [(1000, NO_PREVIOUS), (2000, 1000)]
 
 
-SLOW_SCAN = """
-import sys, time
+BLOCKING_SCAN = """
+import sys
+from normscope.run import Run
 from normscope.weights.scan import scan as module
-plain = module.walk
-def slow(part, checkpoints):
-    time.sleep(0.05)
-    return plain(part, checkpoints)
-module.walk = slow
-module.FLUSH_SECONDS = 0.01
-module.scan(sys.argv[1], sys.argv[2], workers=1)
+module.FLUSH_SECONDS = -1  # every finished tensor is written at once
+def block_in_the_middle(done, total, note):
+    with Run(sys.argv[2]) as run:
+        if run.query("SELECT count(DISTINCT tensor) FROM weight")[0][0] >= 5:
+            print("in the middle", flush=True)
+            sys.stdin.read()
+module.scan(sys.argv[1], sys.argv[2], workers=1, progress=block_in_the_middle)
 """
 
 
 def test_a_killed_scan_continues(tmp_path, states, series_folder, reads):
-    """SIGKILL half-way: what was finished is not read again, and the end is the undisturbed one."""
+    """Killed in the middle: finished tensors are not read again, and all rows are as without the kill."""
     run = tmp_path / "run.db"
-    process = subprocess.Popen([sys.executable, "-c", SLOW_SCAN, str(series_folder), str(run)])
-    deadline = time.monotonic() + 60
-    finished = 0
-    while finished < 5 and time.monotonic() < deadline:
-        time.sleep(0.02)
-        if run.exists():
-            with Run(run) as opened:
-                (finished,) = opened.query("SELECT count(DISTINCT tensor) FROM weight")[0]
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process = subprocess.Popen(
+        [sys.executable, "-c", BLOCKING_SCAN, str(series_folder), str(run)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "in the middle\n"
+    process.kill()
+    process.communicate()
     with Run(run) as opened:
         (finished,) = opened.query("SELECT count(DISTINCT tensor) FROM weight")[0]
-    assert 0 < finished < len(states[0])
+        assert opened.meta["complete"] is False
+    assert 5 <= finished < len(states[0])
     scan(series_folder, run).close()
     assert len({name for _, name in reads}) == len(states[0]) - finished
     scan(series_folder, tmp_path / "undisturbed.db").close()
@@ -289,14 +308,27 @@ def test_another_executor_gives_the_same_bits(tmp_path, states, series_folder):
     assert rows_of(tmp_path / "processes.db") == rows_of(tmp_path / "threads.db")
 
 
+SLOW_SCAN = """
+import sys, time
+from normscope.weights.scan import scan as module
+plain = module.walk
+def slow(part, checkpoints):
+    time.sleep(0.05)
+    return plain(part, checkpoints)
+module.walk = slow
+module.FLUSH_SECONDS = 0.01
+module.scan(sys.argv[1], sys.argv[2], workers=1)
+"""
+
+
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(tmp_path, states, series_folder):
-    """Killed at random moments and resumed each time, the scan ends as if nobody had touched it."""
+    """Killed at random moments and resumed each time, the scan ends with the same rows."""
     run, moments = tmp_path / "run.db", random.Random(0)
     for _ in range(20):
         process = subprocess.Popen([sys.executable, "-c", SLOW_SCAN, str(series_folder), str(run)])
         time.sleep(moments.uniform(0.1, 2.5))
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
     scan(series_folder, run).close()
     scan(series_folder, tmp_path / "undisturbed.db").close()

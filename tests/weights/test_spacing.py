@@ -1,4 +1,4 @@
-"""Rules that real series follow give no finding; a step taken out of them is named."""
+"""Spacings of real series give no findings; a step that is removed is named."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_several_missing_and_a_missing_end():
     assert end.kind == "gap" and end.steps == (5000,) and end.confidence == 0.6
 
 
-def test_beside_the_grid():
+def test_steps_off_the_grid():
     (extra,) = learn_spacing([1000, 2000, 2345, 3000, 4000, 5000]).findings
     assert extra.kind == "spacing" and extra.confidence < 0.5  # an extra save is a hint
     (displaced,) = learn_spacing([1000, 2000, 3000, 4345, 5000, 6000, 7000]).findings

@@ -1,4 +1,4 @@
-"""The sums against a plain float64 version, and the properties that make them worth keeping."""
+"""The sums compared with a plain float64 version, and their mathematical properties."""
 
 import os
 import subprocess
@@ -133,7 +133,7 @@ def test_equal_values_round_the_same_way_and_still_keep_seven_digits(sums, dtype
 @pytest.mark.parametrize("dtype", [name for name in WIDTHS if name.startswith("float8")])
 @pytest.mark.parametrize("sums", WAYS)
 def test_every_byte_of_a_float8(sums, dtype):
-    """Each value in every lane of whole blocks, normal, subnormal, negative zero and not a number."""
+    """Each value in every lane of whole blocks: normal, subnormal, negative zero and NaN."""
     for byte in range(256):
         theta, other = (
             torch.full((4096,), n, dtype=torch.uint8).view(getattr(torch, dtype)) for n in (byte, 0x38)
@@ -143,8 +143,8 @@ def test_every_byte_of_a_float8(sums, dtype):
         assert_same(found, slow(theta, other, other), scale=found.sumsq, rel=2e-7)
 
 
-class TestTotals:
-    """Sums along a series against the sums of its pairs, block by block."""
+class TestRunningSums:
+    """Sums along a series compared with the sums of its pairs, block by block."""
 
     def by_pairs(self, dtype, states, wanted, block):
         width, size = WIDTHS[dtype], len(states[0])
@@ -206,7 +206,7 @@ class TestTotals:
             statistics._kernel.chain(*given)
 
     @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
-    def test_the_kernel_refuses_what_is_no_buffer(self):
+    def test_the_kernel_refuses_what_is_not_a_buffer(self):
         for buffers in (5, [b"1234", 7]):
             with pytest.raises(TypeError):
                 statistics._kernel.chain(1, None, None, buffers, b"\1\1", 4, bytearray(96))
@@ -255,7 +255,7 @@ def test_the_kernel_refuses_what_does_not_fit(work, rows):
 
 @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
 def test_all_of_this_on_a_machine_without_wide_vectors():
-    """The tests of this file again, in a process whose kernel keeps to the baseline."""
+    """Run the tests of this file again in a process whose kernel uses the baseline instruction set."""
     words = [
         sys.executable,
         "-m",

@@ -1,17 +1,17 @@
-"""How a tensor is walked through its checkpoints: what is held, and when it is let go."""
+"""How a tensor is walked through its checkpoints: what is in memory, and when it is released."""
 
 import numpy as np
 import pytest
 
 from normscope.checkpoints.base import Checkpoint, Tensor
-from normscope.checkpoints.storage import inflate
+from normscope.checkpoints.storage import zips
 from normscope.weights.scan import walk
 from normscope.weights.scan.plan import Chain
 from normscope.weights.scan.scan import scan
 
 
 class Watched(Checkpoint):
-    """One float32 tensor; buffers that were let go turn to NaN, so that a late use would show."""
+    """One float32 tensor; released buffers become NaN, so that a later use would be seen."""
 
     nbytes, digest = 0, ""
 
@@ -45,7 +45,7 @@ class Watched(Checkpoint):
 )
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("segment", [1, 2, 16])
-def test_everything_is_read_once_and_let_go_in_time(monkeypatch, zero_copy, granularity, count, segment):
+def test_everything_is_read_once_and_released_in_time(monkeypatch, zero_copy, granularity, count, segment):
     monkeypatch.setattr(walk, "BLOCK", 4096)
     monkeypatch.setattr(walk, "WINDOW", 1 << 15)
     monkeypatch.setattr(walk, "SPAN", 1 << 16)
@@ -74,11 +74,12 @@ def test_everything_is_read_once_and_let_go_in_time(monkeypatch, zero_copy, gran
 
 
 def test_a_compressed_array_is_unpacked_once(monkeypatch, tmp_path):
-    """However many parts it would be cut into: what comes before a place has to be unpacked to get there."""
+    """It is not cut into parts, because everything before a part would have to be unpacked again."""
     monkeypatch.setattr(walk, "SPAN", 1 << 16)
     unpacked = []
-    pull = inflate._Place.pull
-    monkeypatch.setattr(inflate._Place, "pull", lambda *a: unpacked.append(len(found := pull(*a))) or found)
+    stream = zips._InflateStream
+    pull = stream.pull
+    monkeypatch.setattr(stream, "pull", lambda *a: unpacked.append(len(found := pull(*a))) or found)
     random = np.random.default_rng(0)
     values = {step: random.standard_normal(500_000).astype(np.float32) for step in (1, 2, 3)}
     for step, value in values.items():

@@ -1,4 +1,9 @@
-"""Where parameters come from: one file per format, and a series of ordered checkpoints."""
+"""Where parameters come from: checkpoints in many formats and places, and ordered series of them.
+
+`base` defines files, folders, tensors and checkpoints; `extents` where a tensor's bytes are; `arrays`
+reads whole tensors. `storage/` reads bytes, `formats/` turns them into checkpoints, `series/` finds
+checkpoints and puts them in order. From outside, use the names below and `arrays.read_tensor`.
+"""
 
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, File, Folder, Tensor
 from normscope.checkpoints.formats.registry import known_formats, open_file

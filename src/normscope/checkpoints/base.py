@@ -1,27 +1,36 @@
-"""What every format turns into: named tensors whose raw bytes can be read a block at a time."""
+"""What every format is turned into: named tensors whose raw bytes can be read in parts."""
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Buffer: TypeAlias = memoryview | bytes | bytearray
-"""Raw little-endian bytes; anything the kernel can borrow without a copy."""
+"""Raw little-endian bytes that the kernel can use without a copy."""
 
-WIDTHS: Mapping[str, int] = {
-    "float64": 8,
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-}
-"""Bytes an element, of the dtypes that are measured; their order is the kernel's numbering."""
+ITEM_SIZES: Mapping[str, int] = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex128": 16, "complex64": 8, "complex32": 4,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "bool": 1,
+    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1,
+}  # fmt: skip
+"""Bytes per element of every dtype that torch can store."""
+
+_MEASURED = (
+    "float64", "float32", "bfloat16", "float16",
+    "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+)  # fmt: skip
+
+WIDTHS: Mapping[str, int] = {dtype: ITEM_SIZES[dtype] for dtype in _MEASURED}
+"""Bytes per element of the dtypes that are measured, in the order in which the kernel numbers them."""
+
+
+def quoted(names: Iterable[str]) -> list[str]:
+    """Names from a file as messages show them: quoted and cut, because they may contain anything."""
+    return [repr(name[:200]) for name in names]
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class Tensor:
     """One named array of a checkpoint.
 
     `dtype` is torch's name ("float32", "int64", …); only those in WIDTHS are measured.
-    `storage` identifies the bytes: two tensors with equal storage are tied.
+    Two tensors with equal `storage` share their bytes: they are tied.
     """
 
     name: str
@@ -56,42 +65,42 @@ class File(abc.ABC):
 
     @abc.abstractmethod
     def read(self, start: int, stop: int) -> Buffer:
-        """Bytes start … stop−1, all of them; a short file is a CorruptCheckpoint."""
+        """All of the bytes start … stop−1; if the file is too short, CorruptCheckpoint."""
 
     def peek(self, start: int, stop: int) -> bytes:
         """Like `read`, for headers: a copy, without mapping the file."""
         return bytes(self.read(start, stop))
 
     def drop(self, start: int, stop: int) -> None:  # noqa: B027
-        """Say that these bytes will not be asked for again."""
+        """Hint that these bytes will not be read again, so that their memory can be released."""
 
     @property
     def zero_copy(self) -> bool:
-        """Whether `read` borrows from mapped memory: a long read then costs no copy."""
+        """Whether `read` borrows from mapped memory, so that a long read costs no copy."""
         return False
 
     @property
     @abc.abstractmethod
     def digest(self) -> str:
-        """Identifies the content as far as that is possible without reading it all."""
+        """Identifies the content, as far as possible without reading all of it."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give up the file; buffers handed out stay valid."""
+        """Release the file; buffers that were read stay valid."""
 
 
 class Folder(abc.ABC):
-    """A listing of names, local or remote: files, and folders with a slash at the end."""
+    """A local or remote folder: files, and folders whose names end with a slash."""
 
     name: str
 
     @abc.abstractmethod
     def names(self) -> Sequence[str]:
-        """Direct children, sorted; a folder's name ends with a slash."""
+        """Names of the direct children, sorted; those of folders end with a slash."""
 
     @abc.abstractmethod
     def file(self, name: str) -> File:
-        """The child file of that name, which must be one of `names`."""
+        """The child file of that name; it must be one of `names()`."""
 
     @abc.abstractmethod
     def folder(self, name: str) -> Folder:
@@ -101,46 +110,46 @@ class Folder(abc.ABC):
 class Checkpoint(abc.ABC):
     """One saved state: a table of tensors, read lazily. Safe to read from several threads.
 
-    `step` is the training step stored inside, if the format has one. `notes` are
-    sentences the user should see, such as that weights were dequantised.
+    `step` is the training step stored inside, if there is one. `notes` are sentences that the
+    user should see, for example that weights were dequantised.
     """
 
     format: str
     tensors: Mapping[str, Tensor]
     skipped: Mapping[str, str]
-    """Entries that are no parameters (optimizer slots, buffers by format), each with the reason."""
+    """Entries that are not parameters (optimizer slots and the like), each with the reason."""
     step: int | None
     notes: tuple[str, ...]
 
     @property
     @abc.abstractmethod
     def nbytes(self) -> int:
-        """Bytes of its files, measured or not."""
+        """Total size of its files, measured or not."""
 
     @property
     @abc.abstractmethod
     def digest(self) -> str:
-        """Identifies this very content as far as it is known without reading it all."""
+        """Identifies the content, as far as possible without reading all of it."""
 
     @abc.abstractmethod
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
 
     def zero_copy(self, name: str) -> bool:
-        """Whether reads of the tensor borrow from mapped memory: a long one then costs no copy."""
+        """Whether reads of the tensor borrow from mapped memory, so that a long one costs no copy."""
         return False
 
     def read_granularity(self, name: str) -> int:
-        """Bytes of the tensor that are best read at once, since they are unpacked together; 1 if any are."""
+        """Best size of a read of the tensor, in bytes, if whole blocks are unpacked together; else 1."""
         return 1
 
     def sequential(self, name: str) -> bool:
-        """Whether the tensor is best read from front to back, by one reader."""
+        """Whether the tensor should be read from front to back, by one reader."""
         return False
 
     def drop(self, name: str, start: int, stop: int) -> None:  # noqa: B027
-        """Say that these bytes will not be asked for again; a mapped file lets their pages go."""
+        """Hint that these bytes will not be read again, so that their memory can be released."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give up the files behind it."""
+        """Release its files."""

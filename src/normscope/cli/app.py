@@ -1,17 +1,19 @@
-"""The `normscope` command: one function a subcommand, each parse → one library call → print."""
+"""The `normscope` command: one function per subcommand, each parse → one library call → print."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from normscope._version import __version__
+from normscope.cli.option_groups import spelling
 from normscope.errors import NormscopeError
 
-# The order here is the order of the help page. A module holds a function of the command's name.
+# In the order of the help page. Each module has a function of the command's name, and EXAMPLES of its use.
 COMMANDS: dict[str, str] = {
     "demo": "normscope.cli.demo",
     "scan": "normscope.cli.scan",
@@ -27,23 +29,31 @@ COMMANDS: dict[str, str] = {
     "homogeneity": "normscope.cli.homogeneity",
     "train": "normscope.cli.train",
     "sweep": "normscope.cli.sweep",
+    "plugins": "normscope.cli.plugins",
 }
 
 
 def build() -> typer.Typer:
-    """The application with every command of the table above."""
+    """Return the application with every command of the table above."""
     app = typer.Typer(
         name="normscope",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain pages: quick to show, stable to document
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": spelling},
     )
     app.callback()(_common)
-    for name, module in COMMANDS.items():
-        app.command(name)(getattr(import_module(module), name))
+    for name, place in COMMANDS.items():
+        module = import_module(place)
+        command = getattr(module, name)
+        summary, *_ = command.__doc__.splitlines()
+        app.command(name, short_help=summary, epilog=_examples(module.EXAMPLES))(command)
     return app
+
+
+def _examples(commands: Sequence[str]) -> str:
+    lines = ("Examples:", *(f"  {command}" for command in commands))
+    return "\b\n" + "\n".join(lines)  # \b: click keeps the lines as they are
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,24 +68,27 @@ def _common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Version, and what computes the sums."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version and what computes sums.",
         ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
-    """See how a transformer's parameters grow while it trains, and what that does to the network."""
+    """See how the parameters of a transformer grow while it trains, and what that does to the network."""
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence and an exit code, a traceback only with --debug."""
+    """Run the command line. An error is one sentence and an exit code; --debug shows the traceback."""
     try:
-        build()()
+        build()(prog_name="normscope")
     except NormscopeError as error:
         _give_up(error, str(error), error.exit_code)
     except KeyboardInterrupt as error:
         _give_up(error, "interrupted; run the same command again to continue", 130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone: nothing is left to say, nor anybody to say it to
+        sys.stderr.close()  # the reader is gone: nobody would see a message
         raise SystemExit(1) from None
     except OSError as error:
         _give_up(error, f"{error.filename or 'input or output'}: {error.strerror or error}", 1)

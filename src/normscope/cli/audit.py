@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from normscope.cli.output import JsonFlag, console, print_json, printable, progress_bar, step_numbers
+from normscope.cli.option_groups import gathers, step_numbers
+from normscope.cli.options import AuditArgument, JsonFlag, RunFile, series
+from normscope.cli.output import console, print_json, printable, progress_bar
 
 if TYPE_CHECKING:
     from normscope.weights.audit.audit import Audit
     from normscope.weights.audit.findings import Finding
 
+EXAMPLES = (
+    "normscope audit checkpoints/",
+    "normscope audit 'checkpoints/*.pt' --steps 0,1000,2000",
+    "normscope audit run.db --json",
+)
 
-def audit(
-    source: Annotated[
-        list[str], typer.Argument(help="A folder of checkpoints, files, a glob, a URL, or a run file.")
-    ],
-    run: Annotated[
-        Path | None, typer.Option("--run", "-r", help="Run file to keep the sums in, or to take them from.")
-    ] = None,
-    steps: Annotated[
-        str | None, typer.Option(help="Steps of the checkpoints in order, as 0,1000,2000.")
-    ] = None,
-    revisions: Annotated[str | None, typer.Option(help="Glob of hub revisions, as 'step*'.")] = None,
-    json: JsonFlag = False,
-) -> None:
-    """Say whether a series is sound: duplicates, gaps, mixed runs, wrong labels, NaN. Exit code 1 if not."""
+
+@gathers(read=series)
+def audit(source: AuditArgument, read: dict[str, Any], run: RunFile = None, json: JsonFlag = False) -> None:
+    """Check that a series of checkpoints is sound.
+
+    Finds duplicates, gaps, mixed runs, wrong labels, NaN and more. The exit code is 1 if the series is not
+    sound. With --run, sums that the run file already has are not computed again.
+    """
     from normscope.weights.audit.audit import audit as examine
 
     with progress_bar("auditing") as progress:
         found = examine(
             source if len(source) > 1 else source[0],
             run=run,
-            steps=step_numbers(steps),
-            revisions=revisions,
+            steps=step_numbers(read["steps"]),
+            revisions=read["revisions"],
             progress=progress,
         )
     if json:
@@ -60,7 +60,7 @@ def _print(found: Audit) -> None:
     for finding in hints:
         say(f"hint: {_line(finding)}", style="dim")
     if found.sound:
-        say("sound: the series is what its labels claim, as far as this can tell", style="green")
+        say("sound: no sign that the series is not what its labels claim", style="green")
     else:
         say(f"not sound: {len(sure)} finding{'s' if len(sure) > 1 else ''}", style="bold red")
 

@@ -1,49 +1,43 @@
-"""normscope compare: two runs, where and since when they differ."""
+"""normscope compare: where two runs differ, and from which step on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from normscope.cli.fit import (
-    ByOption,
-    MeasureOption,
-    ScopeOption,
-    SeedOption,
-    SinceOption,
-    SourceArgument,
-    StageOption,
-)
-from normscope.cli.output import JsonFlag, print_json, print_table, printable, progress_bar
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import By, FirstSeriesArgument, JsonFlag, SecondSeriesArgument, Seed, selection
+from normscope.cli.output import print_json, print_sentences, print_table, progress_bar
 
 if TYPE_CHECKING:
     from normscope.theory.laws.compare import Comparison, GroupDifference
     from normscope.theory.laws.intervals import Interval
 
+EXAMPLES = ("normscope compare a.db b.db", "normscope compare a.db b.db --by layer")
 
+
+@gathers(chosen=selection)
 def compare(
-    a: SourceArgument,
-    b: SourceArgument,
-    by: ByOption = "total",
-    measure: MeasureOption = None,
-    scope: ScopeOption = "body",
-    stage: StageOption = None,
-    since: SinceOption = 0,
-    seed: SeedOption = 0,
+    a: FirstSeriesArgument,
+    b: SecondSeriesArgument,
+    chosen: dict[str, Any],
+    by: By = "total",
+    seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Say where two runs differ, since when, and by which power each grows."""
-    from normscope.theory.laws.compare import compare as beside
-    from normscope.theory.measures.series_sources import Selection
+    """Show where two runs differ.
+
+    For each group: both values at the last common step, the first step from which they differ, and the
+    exponent of growth of each run.
+    """
+    from normscope.theory.laws.compare import compare as compare_runs
 
     with progress_bar("comparing") as progress:
-        result = beside(a, b, Selection(measure, by, scope, stage, since), seed=seed, progress=progress)
+        result = compare_runs(a, b, by=by, **chosen, seed=seed, progress=progress)
     print_json(result) if json else _print(result)
 
 
 def _print(result: Comparison) -> None:
-    for sentence in result.sentences:
-        print(printable(sentence))
-    print()
+    print_sentences(*result.sentences)
     names = ("group", "a", "b", "ratio", "differ since", "exponent a", "exponent b", "p")
     print_table(names, map(_row, result.groups))
 

@@ -9,68 +9,70 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from normscope.cli.output import JsonFlag, console, number, print_json, print_table, progress_bar
+from normscope.cli.option_groups import option
+from normscope.cli.options import JsonFlag, Output, Seed
+from normscope.cli.output import console, number, print_json, print_table, progress_bar
 from normscope.errors import UsageError
 
 if TYPE_CHECKING:
     from normscope.theory.answer import Answer
 
-MARK = ".normscope-demo"  # says that the folder is a demo's, so that the next one may clear it
+EXAMPLES = ("normscope demo", "normscope demo -o my-demo --seed 1")
+MARK = ".normscope-demo"  # marks a folder that a demo made, and that the next demo may clear
 MADE_HERE = ("checkpoints", "data", "config.json", "report.html", "run.db", "state.pt")
+Steps = Annotated[int | None, option("--steps", "N", "Number of updates. [default: 1500]", min=10)]
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for checkpoints, run file and report.")
-    ] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
-    steps: Annotated[
-        int | None, typer.Option(help="Train this many steps instead of the usual.", min=10)
-    ] = None,
+    output: Output = Path("demo"),
+    seed: Seed = 0,
+    steps: Steps = None,
     json: JsonFlag = False,
 ) -> None:
-    """Train a small transformer on English prose, scan its checkpoints, fit the laws, write a report."""
+    """Train a small model and report on it.
+
+    Trains a transformer on English prose for about a minute, scans its checkpoints, fits the growth laws and
+    writes a report. An earlier demo in the same folder is replaced.
+    """
     from dataclasses import replace
 
     from normscope.lab.demo import demo_config
     from normscope.lab.training.train import train
     from normscope.theory.answer import answer
-    from normscope.views.page.report import report
+    from normscope.views.reports.report import report
     from normscope.weights.scan.scan import ScanConfig, scan
 
-    _make_room(out)
+    _make_room(output)
     config = demo_config(seed)
     with progress_bar("training") as progress:
-        trained = train(replace(config, steps=steps or config.steps), out, progress)
+        trained = train(replace(config, steps=steps or config.steps), output, progress=progress)
     command = shlex.join(["normscope", *sys.argv[1:]])
     with (
         progress_bar("scanning") as progress,
-        scan(trained.checkpoints, trained.run, ScanConfig(command=command), progress) as run,
+        scan(trained.checkpoints, trained.run, ScanConfig(command=command), progress=progress) as run,
     ):
         found = answer(run)
-        page = report(run, out / "report.html")
+        page = report(run, output / "report.html")
     if json:
         print_json({"answer": found, "loss": trained.loss, "run": str(trained.run), "report": str(page)})
     else:
         _print(found, trained.run, page)
 
 
-def _make_room(out: Path) -> None:
-    """An earlier demo is replaced; a folder that a demo did not make is not ours to touch."""
-    if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
+def _make_room(folder: Path) -> None:
+    """Delete an earlier demo; refuse a folder that a demo did not make."""
+    if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{out} exists and was not made by 'normscope demo': choose another folder with --out"
+            f"{folder} exists and was not made by 'normscope demo': choose another folder with --output"
         )
     for name in MADE_HERE:
-        path = out / name
+        path = folder / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
 
 
 def _print(found: Answer, run: Path, page: Path) -> None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from normscope.cli.options import JsonFlag, Output, SeriesArgument
+from normscope.cli.output import print_file
 
-from normscope.cli.output import JsonFlag, console, print_json
+EXAMPLES = ("normscope export run.db -o weights.csv", "normscope export run.db -o weights.parquet")
 
 
-def export(
-    run: Annotated[Path, typer.Argument(help="A run file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: .csv or .parquet.")] = Path(
-        "weights.csv"
-    ),
-    json: JsonFlag = False,
-) -> None:
-    """Write every row of weight statistics to one flat file."""
-    from normscope.export_file import export as write
+def export(source: SeriesArgument, output: Output = Path("weights.csv"), json: JsonFlag = False) -> None:
+    """Write the weight statistics to a CSV or Parquet file.
 
-    target = write(run, output)
-    if json:
-        print_json({"output": str(target), "bytes": target.stat().st_size})
-    else:
-        console().print(f"wrote {target} ({target.stat().st_size:,} bytes)", markup=False)
+    One row per step and tensor; for a CSV file or a bundled series, its steps and values. The name of the
+    file must end in .csv or .parquet.
+    """
+    from normscope.views.export_file import export as write
+
+    print_file("output", write(source, output), json)

@@ -1,51 +1,44 @@
-"""normscope forecast: where the norm is going under this learning rate and weight decay."""
+"""normscope forecast: the norm at a later step, under this learning rate and weight decay."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.cli.fit import MeasureOption, ScopeOption, SeedOption, SinceOption, SourceArgument, StageOption
-from normscope.cli.output import JsonFlag, print_json, print_table, printable
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import JsonFlag, SeriesArgument, To, plan, selection
+from normscope.cli.output import print_json, print_sentences, print_table
 
 if TYPE_CHECKING:
     from normscope.theory.dynamics.forecast import Forecast
 
+EXAMPLES = (
+    "normscope forecast run.db --to 100000",
+    "normscope forecast run.db --to 100000 --lr 3e-4 --weight-decay 0.1 --schedule cosine",
+)
 
+
+@gathers(future=plan, chosen=selection)
 def forecast(
-    source: SourceArgument,
-    to: Annotated[int, typer.Option(help="The step to forecast.")],
-    lr: Annotated[
-        float | None, typer.Option(help="Learning rate from here on; the last recorded one.")
-    ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay from here on.")] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(help="constant, cosine, linear, inverse-sqrt, wsd, or a CSV file (step, lr)."),
-    ] = None,
-    momentum: Annotated[float, typer.Option(help="Adam's β₁ or SGD's momentum.")] = 0.9,
-    measure: MeasureOption = None,
-    scope: ScopeOption = "body",
-    stage: StageOption = None,
-    since: SinceOption = 0,
-    seed: SeedOption = 0,
+    source: SeriesArgument,
+    to: To,
+    future: dict[str, Any],
+    chosen: dict[str, Any],
     json: JsonFlag = False,
 ) -> None:
-    """Say where the norm will be at a later step, and where it comes to rest."""
+    """Forecast the norm at a later step.
+
+    Prints the expected norm with its 95 % interval, how well the same method would have forecast the
+    second half of the run, and the equilibrium norm under this learning rate and weight decay.
+    """
     from normscope.theory.dynamics.forecast import Plan
     from normscope.theory.dynamics.forecast import forecast as look_ahead
-    from normscope.theory.measures.series_sources import Selection
 
-    plan = Plan(lr, weight_decay, schedule, momentum, seed)
-    result = look_ahead(source, to, plan, Selection(measure, "total", scope, stage, since))
+    result = look_ahead(source, to, Plan(**future), **chosen)
     print_json(result) if json else _print(result)
 
 
 def _print(result: Forecast) -> None:
-    for sentence in (*result.sentences, *result.notes):
-        print(printable(sentence))
-    print()
+    print_sentences(*result.sentences, *result.notes)
     rows = list(result.curve)
     kept = [rows[i] for i in sorted({round(j * (len(rows) - 1) / 9) for j in range(10)})]
     print_table(("step", "norm", "low", "high"), [list(row.values()) for row in kept])

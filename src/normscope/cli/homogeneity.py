@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.cli.output import (
-    DeviceOption,
-    DtypeOption,
-    JsonFlag,
-    console,
-    print_json,
-    print_table,
-    printable,
-    progress_bar,
-)
-from normscope.cli.saturate import TextOption, TokenizerOption
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import At, JsonFlag, ModelArgument, RunFile, placement, sentences
+from normscope.cli.output import print_json, print_notes, print_table, progress_bar
+from normscope.cli.study_text import study_text
 
 if TYPE_CHECKING:
-    from normscope.network.limit.homogeneity import Homogeneity
+    from normscope.network.measuring.homogeneity import Homogeneity
+
+EXAMPLES = (
+    "normscope homogeneity bert-base-uncased",
+    "normscope homogeneity my_model.py:build --at 4096 --dtype float64",
+)
 
 
+@gathers(run_on=sentences, place=placement)
 def homogeneity(
-    source: Annotated[
-        str, typer.Argument(help="A Hugging Face folder, a hub id, or my_model.py:build.", show_default=False)
-    ],
-    text: TextOption = None,
-    sentences: Annotated[int, typer.Option(help="How many sentences to read.", min=1)] = 8,
-    tokenizer: TokenizerOption = None,
-    at: Annotated[
-        float, typer.Option(help="Scale the model by this power of two first: the degree at a larger norm.")
-    ] = 1.0,
-    run: Annotated[
-        Path | None, typer.Option("--run", "-r", help="Run file to write the scaling curves to.")
-    ] = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
+    source: ModelArgument,
+    run_on: dict[str, Any],
+    place: dict[str, Any],
+    at: At = 1.0,
+    run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure by which power of its parameters' size a model's states grow."""
-    from normscope.network.running.inputs import read_sentences
-    from normscope.network.running.loading import Placement
-    from normscope.network.running.models import Text
+    """Measure how homogeneous a model is in its parameters.
+
+    Prints the degree k of each layer: scaling the parameters by c scales its output by c^k. With --run, the
+    scaling curves go into the run file.
+    """
+    from normscope.network.loading.placement import Placement
     from normscope.network.study import StudyConfig, study_homogeneity
 
-    config = StudyConfig(run=run, placement=Placement(device, dtype))
-    words = Text(read_sentences(text, sentences), tokenizer)
+    config = StudyConfig(run=run, placement=Placement(**place))
+    text = study_text(source, run_on, default=8)
     with progress_bar("scaling") as progress:
-        found = study_homogeneity(source, words, config, at, progress)
+        found = study_homogeneity(source, text, config, at, progress)
     if json:
         print_json({"degrees": found.degrees, "warnings": found.warnings})
     else:
@@ -58,8 +46,7 @@ def homogeneity(
 
 
 def _print(found: Homogeneity) -> None:
-    say = partial(console().print, markup=False)
-    names = ["layer", "module", "degree", "±", "Euler", "left over", "exists", "cosine"]
+    names = ["layer", "module", "degree", "±", "Euler", "residual", "exists", "cosine"]
     rows = [
         [
             row.layer if row.layer >= 0 else None,
@@ -71,5 +58,4 @@ def _print(found: Homogeneity) -> None:
         for row in found.degrees
     ]
     print_table(names, rows, "degree k of f(x; cθ) = c^k f(x; θ), by slope and by Euler's identity")
-    for warning in found.warnings:
-        say(f"note: {printable(warning)}", style="yellow")
+    print_notes(found.warnings)

@@ -1,4 +1,4 @@
-"""What every command shares: options, tables, JSON, the progress bar."""
+"""How every command prints: tables, sentences, JSON, the progress bar."""
 
 from __future__ import annotations
 
@@ -8,44 +8,35 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.errors import UsageError
 from normscope.progress import Progress, silent
 from normscope.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# rich is imported where it is used: a help page or a line of JSON does without it.
+# rich is imported where it is used: help pages and JSON do not need it.
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for machines.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cuda, mps or cpu; the best one there is by default.")]
-DtypeOption = Annotated[
-    str | None, typer.Option(help="float32, float64, bfloat16 or float16; the model's own by default.")
-]
-
-
-WIDE = 4096  # columns of a pipe: nothing is cut there
+PIPE_WIDTH = 4096  # columns: nothing is cut in a pipe
 
 
 def console() -> Console:
-    """Where results go: stdout, without wrapping when piped."""
+    """Return the console for results: stdout, without line wrapping in a pipe."""
     from rich.console import Console
 
     piped = not sys.stdout.isatty()
-    return Console(highlight=False, soft_wrap=piped, width=WIDE if piped else None)
+    return Console(highlight=False, soft_wrap=piped, width=PIPE_WIDTH if piped else None)
 
 
 def printable(text: str) -> str:
-    """A name from a file, with control characters escaped so that it cannot drive the terminal."""
+    """Escape control characters, so that a name from a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def number(value: object) -> str:
-    """A number as a person reads it; nothing for None and NaN."""
+    """Format a number for a person; a dash for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):
@@ -54,7 +45,7 @@ def number(value: object) -> str:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A table for a person; numbers to the right, text to the left, names escaped."""
+    """Print a table for a person: numbers right-aligned, text left-aligned and escaped."""
     from rich.table import Table as Grid
     from rich.text import Text
 
@@ -70,17 +61,43 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], title: s
     console().print(grid)
 
 
+def print_sentences(*sentences: str) -> None:
+    """Print sentences, one per line, and an empty line."""
+    for sentence in sentences:
+        print(printable(sentence))
+    print()
+
+
+def print_notes(warnings: Iterable[str]) -> None:
+    """Print warnings about a result, after it."""
+    for warning in warnings:
+        console().print(f"note: {printable(warning)}", style="yellow", markup=False)
+
+
+def print_file(name: str, path: Path, json: bool, hint: str = "") -> None:
+    """Print which file was written, and its size."""
+    size = path.stat().st_size
+    if json:
+        print_json({name: str(path), "bytes": size})
+    else:
+        shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size:,} bytes"
+        print(f"wrote {printable(str(path))} ({shown}){hint}")
+
+
 def print_json(value: Any) -> None:
-    """Any result as JSON: dataclasses as objects, tables as lists of rows, NaN as null."""
+    """Print any result as JSON: dataclasses as objects, tables as lists of rows, NaN as null."""
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """The same value in dicts, lists, strings, finite numbers and None."""
+    """Convert a value to dicts, lists, strings, finite numbers and None.
+
+    Dataclass fields that are left out of the repr, such as the data behind a figure, are left out.
+    """
     if isinstance(value, Table):
         return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -89,22 +106,14 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, Path):
+        return str(value)
     return value
-
-
-def step_numbers(text: str | None) -> list[int] | None:
-    """The value of --steps: whole numbers with commas."""
-    if text is None:
-        return None
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--steps takes whole numbers with commas, as 0,1000,2000; got {text!r}") from None
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """A bar on stderr for work over a second; none when stderr is no terminal."""
+    """Show progress on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield silent
         return

@@ -1,40 +1,30 @@
-"""`normscope report`: everything a run file holds, as one HTML file."""
+"""normscope report: everything a run file has, as one HTML file."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from normscope.cli.options import JsonFlag, OpenFlag, Output, ReportArgument
+from normscope.cli.output import print_file
 
-from normscope.cli.output import JsonFlag, print_json, printable
-
-RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run file, a folder made by 'normscope sweep', a CSV file with step and norm, or t5-base.",
-    ),
-]
-OutputOption = Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")]
-OpenFlag = Annotated[bool, typer.Option("--open", help="Open the report in the browser afterwards.")]
+EXAMPLES = ("normscope report run.db", "normscope report sweep/ -o sweep.html --open")
 
 
 def report(
-    run: RunArgument,
-    output: OutputOption = Path("report.html"),
+    source: ReportArgument,
+    output: Output = Path("report.html"),
     open_: OpenFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Write one HTML file that works offline: the answer first, then every figure, table and source."""
-    from normscope.views.page.report import report as write_report
+    """Write an HTML report that works offline.
 
-    path = write_report(run, output)
-    if json:
-        print_json({"report": str(path), "bytes": path.stat().st_size})
-    else:
-        print(f"wrote {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB): open it in any browser")
+    One file with the answer first, then every figure and table, and which data they rest on.
+    """
+    from normscope.views.reports.report import report as write_report
+
+    path = write_report(source, output)
+    print_file("report", path, json, ": open it in any browser")
     if open_ and not _opened(path):
         print("no browser could be started here; open the file yourself", file=sys.stderr)
 

@@ -4,79 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.cli.output import (
-    DeviceOption,
-    DtypeOption,
+from normscope.cli.option_groups import gathers, step_numbers
+from normscope.cli.options import (
     JsonFlag,
-    console,
-    print_json,
-    print_table,
-    printable,
-    progress_bar,
+    ModelsArgument,
+    RunFile,
+    limit,
+    placement,
+    sentences,
+    series,
 )
+from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
+from normscope.cli.study_text import study_text
 
 if TYPE_CHECKING:
     from normscope.network.study import Study
     from normscope.run import HeadRow
 
-SourceArgument = Annotated[
-    list[str],
-    typer.Argument(
-        help="A Hugging Face folder, a hub id, a folder of such folders, or my_model.py:build "
-        "(and the checkpoints to load into it).",
-        show_default=False,
-    ),
-]
-TextOption = Annotated[
-    Path | None,
-    typer.Option(help="Text to run the model on, one sentence a line; some English prose by default."),
-]
-TokenizerOption = Annotated[
-    str | None, typer.Option(help="Folder or hub id of the tokenizer; the model's own by default.")
-]
+EXAMPLES = (
+    "normscope saturate bert-base-uncased",
+    "normscope saturate checkpoints/ --text sentences.txt --run run.db",
+    "normscope saturate my_model.py:build 'checkpoints/*.pt' --no-heads",
+)
 
 
-BaselineFlag = Annotated[bool, typer.Option(help="Measure a random model of the same kind beside it.")]
-HeadsFlag = Annotated[bool, typer.Option(help="Measure attention heads too.")]
-ScaleOption = Annotated[
-    list[float] | None,
-    typer.Option(help="Powers of two that stand for the limit; the first is reported. 1024 and 16384."),
-]
-RunOption = Annotated[
-    Path | None,
-    typer.Option("--run", "-r", help="Run file to write to; run.db for a series, none for a single model."),
-]
-
-
+@gathers(read=series, run_on=sentences, place=placement, measured=limit)
 def saturate(
-    source: SourceArgument,
-    text: TextOption = None,
-    sentences: Annotated[int, typer.Option(help="How many sentences to read.", min=1)] = 100,
-    tokenizer: TokenizerOption = None,
-    baseline: BaselineFlag = True,
-    heads: HeadsFlag = True,
-    scale: ScaleOption = None,
-    run: RunOption = None,
-    device: DeviceOption = None,
-    dtype: DtypeOption = None,
+    source: ModelsArgument,
+    read: dict[str, Any],
+    run_on: dict[str, Any],
+    place: dict[str, Any],
+    measured: dict[str, Any],
+    run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure how close each layer is to its saturated limit, and which heads act as argmax or mean."""
-    from normscope.network.limit.saturation import Limit
-    from normscope.network.running.inputs import read_sentences
-    from normscope.network.running.loading import Placement
-    from normscope.network.running.models import Text
+    """Measure how saturated each layer of a model is.
+
+    Compares each layer with its limit for infinitely large parameters, and says which attention heads act
+    as argmax and which as mean. The results of a series go into a run file (run.db by default).
+    """
+    from normscope.network.loading.models import SeriesOptions
+    from normscope.network.loading.placement import Placement
+    from normscope.network.measuring.saturation import Limit
     from normscope.network.study import StudyConfig, study
 
-    limit = Limit(scales=tuple(scale)) if scale else Limit()
-    config = StudyConfig(limit, baseline, heads, run, Placement(device, dtype))
+    scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
+    options = SeriesOptions(step_numbers(read["steps"]), read["revisions"])
+    config = StudyConfig(scales, measured["baseline"], measured["heads"], run, Placement(**place), options)
+    text = study_text(source[0], run_on, default=100)
     with progress_bar("measuring") as progress:
-        found = study(source, Text(read_sentences(text, sentences), tokenizer), config, progress)
+        found = study(source, text, config, progress)
     if json:
         print_json(
             {
@@ -91,24 +70,24 @@ def saturate(
 
 
 def _print(found: Study) -> None:
-    several = len(found.steps) > 1
-    names = ["step", "layer", "module", "trained", "± tokens", "random", "converged"][not several :]
+    where = ["stage"] if any(row.stage for row in found.layers) else []
+    where += ["step"] if len(found.steps) > 1 else []
+    names = [*where, "layer", "module", "trained", "± tokens", "random", "converged"]
     rows = [
         [
-            row.step,
+            *(getattr(row, name) for name in where),
             row.layer,
             row.module,
-            row.cosine,
-            row.deviation,
-            row.baseline,
+            *(row.cosine, row.deviation, row.baseline),
             "yes" if row.converged else "no",
         ]
         for row in found.layers
     ]
     title = "saturation: mean cosine between f(x; θ) and its limit f(x; cθ)"
-    print_table(names, [_rounded(row[not several :]) for row in rows], title)
+    print_table(names, [_rounded(row) for row in rows], title)
     if found.heads:
-        _print_heads([head for head in found.heads if head.step == found.steps[-1]])
+        stage, step = found.heads[-1].stage, found.heads[-1].step
+        _print_heads([head for head in found.heads if (head.stage, head.step) == (stage, step)])
     _print_notes(found)
 
 
@@ -132,10 +111,9 @@ def _print_notes(found: Study) -> None:
     for entry in found.look_ahead[-1:]:
         sight = "sees later tokens" if entry.sees_future else "does not see later tokens"
         say(f"\nposition t {sight} ({'causal' if entry.causal else 'not causal'} by design)", style="dim")
-    for warning in found.warnings:
-        say(f"note: {printable(warning)}", style="yellow")
+    print_notes(found.warnings)
 
 
 def _rounded(row: Sequence[object]) -> list[object]:
-    """Three decimals: more would be noise."""
+    """Round to three decimals: more would be noise."""
     return [round(value, 3) if isinstance(value, float) else value for value in row]

@@ -7,80 +7,77 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.cli.output import (
-    JsonFlag,
-    console,
-    print_json,
-    print_table,
-    printable,
-    progress_bar,
-    step_numbers,
-)
+from normscope.cli.option_groups import gathers, refuse_unused, step_numbers
+from normscope.cli.options import CheckpointsArgument, JsonFlag, RunFile, scan_modes, series, tensors
+from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from normscope.theory.measures.run_summary import Summary
     from normscope.weights.scan.scan import ScanConfig
 
+EXAMPLES = (
+    "normscope scan checkpoints/",
+    "normscope scan hf://EleutherAI/pythia-70m --revisions 'step*' --run pythia.db",
+    "normscope scan checkpoints/ --follow",
+)
+RUN_FILE = Path("run.db")
 
+
+@gathers(read=series, measured=tensors, how=scan_modes)
 def scan(
-    source: Annotated[list[str], typer.Argument(help="A folder of checkpoints, files, a glob or a URL.")],
-    run: Annotated[Path, typer.Option("--run", "-r", help="The run file to make or to continue.")] = Path(
-        "run.db"
-    ),
-    steps: Annotated[
-        str | None, typer.Option(help="Steps of the checkpoints in order, as 0,1000,2000.")
-    ] = None,
-    skip: Annotated[
-        list[str] | None, typer.Option(help="Glob of tensor names to leave out; repeatable.")
-    ] = None,
-    revisions: Annotated[str | None, typer.Option(help="Glob of hub revisions, as 'step*'.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads; one a core by default.", min=1)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read headers only; say what is there.")] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Keep watching; measure each checkpoint when it is complete.")
-    ] = False,
+    source: CheckpointsArgument,
+    read: dict[str, Any],
+    measured: dict[str, Any],
+    how: dict[str, bool],
+    run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure every checkpoint of a series; run it again to continue or to add new checkpoints."""
+    """Measure the weights of a series of checkpoints.
+
+    Norms, updates and directions of every tensor go into a run file (run.db by default), which the other
+    commands read. Run it again to continue an interrupted scan or to add new checkpoints.
+    """
+    if how["dry_run"]:
+        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"])
+    if how["follow"]:
+        refuse_unused("with --follow", **read)
     from normscope.weights.scan.scan import ScanConfig
 
     config = ScanConfig(
-        steps=step_numbers(steps),
-        revisions=revisions,
-        skip=tuple(skip or ()),
+        steps=step_numbers(read["steps"]),
+        revisions=read["revisions"],
+        skip=tuple(measured["skip"] or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
-        workers=workers or os.cpu_count() or 1,
+        workers=measured["workers"] or os.cpu_count() or 1,
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
-    if dry_run:
+    if how["dry_run"]:
         _describe(sources, config, json)
-    elif follow:
-        _follow(sources, run, config, json)
+    elif how["follow"]:
+        _follow(sources, run or RUN_FILE, config, json)
     else:
-        _scan(sources, run, config, json)
+        _scan(sources, run or RUN_FILE, config, json)
 
 
 def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
     from normscope.weights.scan.scan import scan as measure
 
     with progress_bar("scanning") as progress:
-        measure(sources, run, config, progress).close()
+        measure(sources, run, config, progress=progress).close()
     _summarise(run, json)
 
 
 def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
-    """Until interrupted: a summary at first and whenever a checkpoint has been added."""
-    from normscope.checkpoints.series.follow import follow as complete
+    """Print a summary now and whenever a checkpoint was added, until interrupted."""
+    from normscope.checkpoints.series.follow import follow as complete_series
     from normscope.weights.scan.scan import scan_series
 
     print("watching; stop with Ctrl-C", file=sys.stderr)
-    for series in complete(sources):
+    for complete in complete_series(sources):
         with progress_bar("scanning") as progress:
-            scan_series(series, run, config, progress)
+            scan_series(complete, run, config, progress)
         _summarise(run, json)
         sys.stdout.flush()
 
@@ -112,7 +109,7 @@ def _summarise(run: Path, json: bool) -> None:
 
 def _print(found: Summary) -> None:
     say = partial(console().print, markup=False)
-    tied = f", {found.tied} tied ones counted once" if found.tied else ""
+    tied = f", {found.tied} tied tensors counted once" if found.tied else ""
     say(f"{found.tensors} tensors, {found.parameters:,} parameters{tied}; {found.skipped} skipped")
     columns = (
         "stage",
@@ -127,8 +124,7 @@ def _print(found: Summary) -> None:
     rows = [tuple(vars(stage).values()) for stage in found.stages]
     start = 0 if len(rows) > 1 else 1
     print_table(columns[start:], [row[start:] for row in rows])
-    for warning in found.warnings:
-        say(f"note: {printable(warning)}", style="yellow")
+    print_notes(found.warnings)
     say(
         f"run file: {found.run}   (next: normscope fit {found.run}, normscope report {found.run})",
         style="dim",

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from normscope.cli.output import JsonFlag, console, print_json, print_table
+from normscope.cli.options import By, JsonFlag, Measure, RunArgument, Scope, Stage
+from normscope.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from normscope.theory.measures.long_table import Long
+    from normscope.theory.measures.long_table import LongTable
 
+EXAMPLES = ("normscope show run.db", "normscope show run.db --measure budget --by layer --json")
 MOST_STEPS = 8  # columns of a table by group; --json has them all
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run file.")],
-    measure: Annotated[
-        str, typer.Option("--measure", "-m", help="norm, rms, cosine, update, alignment, distance or budget.")
-    ] = "norm",
-    by: Annotated[str, typer.Option(help="total, layer, role, component or tensor.")] = "total",
-    scope: Annotated[str, typer.Option(help="body (without embeddings and head) or all.")] = "body",
-    stage: Annotated[str | None, typer.Option(help="Which stage, where the run has several.")] = None,
+    run: RunArgument,
+    measure: Measure = None,
+    by: By = "total",
+    scope: Scope = None,
+    stage: Stage = None,
     json: JsonFlag = False,
 ) -> None:
-    """Print a measure by step, for the whole model or by group."""
+    """Print a measure of a run by step.
+
+    Measures of the parameters: norm, rms. Of a checkpoint and the one before: cosine, update, alignment,
+    budget. Of a checkpoint and the first: distance.
+    """
     from normscope.run import Run
     from normscope.theory.measures.long_table import long_table
 
     with Run(run) as opened:
-        found = long_table(opened, measure, by=by, scope=scope, stage=stage)
+        found = long_table(opened, measure or "norm", by=by, scope=scope or "body", stage=stage)
     if json:
         print_json(found.table)
     elif by == "total":
@@ -39,13 +40,13 @@ def show(
         _print_by_group(found)
 
 
-def _print_by_step(found: Long) -> None:
-    """Steps down, the measure (or its parts) across."""
+def _print_by_step(found: LongTable) -> None:
+    """One row per step, one column per measure."""
     print_table(["step", *found.measures], ([step, *found.values(step, "total")] for step in found.steps))
 
 
-def _print_by_group(found: Long) -> None:
-    """Groups down, some steps across."""
+def _print_by_group(found: LongTable) -> None:
+    """One row per group, one column for each of a few steps."""
     steps = found.spread(MOST_STEPS)
     for measure in found.measures:
         rows = ([name, *(found.value(step, name, measure) for step in steps)] for name in found.groups)

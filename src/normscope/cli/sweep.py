@@ -3,117 +3,116 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from normscope.cli.output import JsonFlag, console, print_json, print_table, progress_bar
-from normscope.cli.train import (
-    Batch,
-    Epochs,
-    Length,
-    Norm,
-    Optimizer,
-    Set,
-    Size,
-    Steps,
-    Task,
-    Text,
-    Tokens,
-    Valid,
-    lab_config,
-)
+from normscope.cli.lab_options import CONFIG_OPTIONS, assigned, lab_config
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import JsonFlag, Output
+from normscope.cli.output import console, print_json, print_table, progress_bar
 from normscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from normscope.lab.sweep.sweep import SweepResult
+    from normscope.lab.sweep.sweep import SweepConfig, SweepResult
 
-NO_FIELDS = {"lr", "weight_decay", "vary", "cells", "size", "set_", "out", "engine", "seeds", "retry", "json"}
+EXAMPLES = (
+    "normscope sweep --lr 1e-4:1e-2:5 --weight-decay 1e-3:1e1:5 --steps 400 -o grid/",
+    "normscope sweep --lr 1e-3,1e-2 --vary norm=pre,post --vary seed=0,1,2 --engine ray",
+)
+AXES = {
+    "lr": (str, "VALUES", "Learning rates: 1e-5:1e-1:20 (20, log-spaced) or 1e-3,1e-2."),
+    "weight_decay": (str, "VALUES", "Weight decays, in the same form."),
+    "vary": (
+        list[str],
+        "FIELD=VALUES",
+        "Values of any other field, such as norm=pre,post or seed=0,1,2; can be repeated.",
+    ),
+    "cells": (Path, "FILE", 'JSON file with a list of cells, such as [{"lr": 0.1}, …].'),
+}
+RUNNING = {
+    "engine": (str, "ADDRESS", "local, local:4, ray, or ray://head:10001 for a cluster. [default: local]"),
+    "seeds": (str, "RULE", "same: one seed for all cells; own: one per cell. [default: same]", "same", "own"),
+    "save": (str, "WHEN", "When each cell saves checkpoints, such as log:10. [default: never]"),
+}
+Retry = Annotated[bool, typer.Option("--retry", help="Run failed cells again.")]
 
 
-Rates = Annotated[str | None, typer.Option(help="Learning rates: 1e-5:1e-1:20 is twenty, or 1e-3,1e-2.")]
-Decays = Annotated[str | None, typer.Option(help="Weight decays, written likewise.")]
-Vary = Annotated[
-    list[str] | None,
-    typer.Option(help="Values of any other field, as norm=pre,post or seed=0,1,2; repeatable."),
-]
-Cells = Annotated[
-    Path | None, typer.Option(help='A JSON file with a list of cells instead, as [{"lr": 0.1}, …].')
-]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the sweep; it goes on there.")]
-Engine = Annotated[str, typer.Option(help="local, local:4, ray, or ray://head:10001 for a cluster.")]
-
-
+@gathers(axes=AXES, running=RUNNING, fields=CONFIG_OPTIONS)
 def sweep(
-    lr: Rates = None,
-    weight_decay: Decays = None,
-    vary: Vary = None,
-    cells: Cells = None,
-    out: Out = Path("sweep"),
-    engine: Engine = "local",
-    seeds: Annotated[str, typer.Option(help="same: one seed for all; own: one for each cell.")] = "same",
-    retry: Annotated[bool, typer.Option("--retry", help="Try failed cells again.")] = False,
-    task: Task = None,
-    text: Text = None,
-    valid: Valid = None,
-    tokenizer: Tokens = None,
-    size: Size = "pico",
-    norm: Norm = None,
-    steps: Steps = None,
-    epochs: Epochs = None,
-    batch: Batch = None,
-    length: Length = None,
-    optimizer: Optimizer = None,
-    seed: Annotated[int | None, typer.Option(help="The seed that all others follow from.")] = None,
-    save: Annotated[str | None, typer.Option(help="Checkpoints to keep; never by default.")] = "never",
-    set_: Set = None,
+    axes: dict[str, Any],
+    running: dict[str, Any],
+    fields: dict[str, Any],
+    retry: Retry = False,
+    output: Output = Path("sweep"),
     json: JsonFlag = False,
 ) -> None:
-    """Train a grid of models in parallel: learning rate × weight decay, or any fields of the config."""
-    given = {name: value for name, value in locals().items() if name not in NO_FIELDS}
+    """Train a grid of models in parallel.
+
+    Learning rate × weight decay, or any fields of the config. Killed and started again, a sweep continues;
+    finished cells are not trained again.
+    """
     from normscope.lab.sweep.sweep import SweepConfig
     from normscope.lab.sweep.sweep import sweep as run_sweep
 
-    axes = {"lr": lr, "weight_decay": weight_decay} | dict(_assignment(text) for text in vary or ())
-    config = SweepConfig(lab_config(size, given, set_), _cells(cells, axes), seeds, retry)
+    base, given = lab_config({**fields, "save": running["save"] or "never"})
+    config = SweepConfig(base, _cells(axes["cells"], _axes(axes)), running["seeds"] or "same", retry)
+    _refuse_unused(given - {"save"}, config)
     with progress_bar("sweeping") as progress:
-        result = run_sweep(config, out, engine, progress)
-    if json:
-        print_json(result.cells)
-    else:
-        _print(result)
+        result = run_sweep(config, output, engine=running["engine"], progress=progress)
+    print_json(result.cells) if json else _print(result)
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, values = text.partition("=")
-    if not equals:
-        raise UsageError(f"--vary takes FIELD=VALUES, as --vary norm=pre,post; got {text!r}")
-    return name.replace("-", "_"), values
+def _axes(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of each field that is swept, as they were typed."""
+    named = {name: options[name] for name in ("lr", "weight_decay") if options[name] is not None}
+    return named | assigned("--vary", "norm=pre,post", options["vary"], named)
 
 
-def _cells(path: Path | None, axes: dict[str, str | None]) -> list[dict[str, Any]]:
-    from normscope.lab.sweep.cells import grid, values_of
+def _cells(path: Path | None, axes: Mapping[str, str]) -> list[dict[str, Any]]:
+    from normscope.lab.sweep.cells import grid, parse_values
 
-    named = {name: values_of(values) for name, values in axes.items() if values is not None}
+    extra = grid({name: parse_values(values) for name, values in axes.items()})
     if path is None:
-        if not named:
+        if not axes:
             raise UsageError("nothing to sweep: give --lr, --weight-decay, --vary or --cells")
-        return grid(named)
+        return extra
+    listed = _read_cells(path)
+    for name in axes:
+        if any(name in cell for cell in listed):
+            raise UsageError(f"{name} is given twice: in {path} and as an option; keep one of them")
+    return [cell | more for cell in listed for more in extra]
+
+
+def _read_cells(path: Path) -> list[dict[str, Any]]:
     try:
         listed = json_text.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the cells in {path}: {error}") from None
     if not isinstance(listed, list) or not all(isinstance(cell, dict) for cell in listed):
-        raise UsageError(f"{path} should hold a list of objects, as [{{'lr': 0.1}}, {{'lr': 0.2}}]")
-    return [cell | extra for cell in listed for extra in grid(named)]
+        raise UsageError(f"{path} must be a list of objects, such as [{{'lr': 0.1}}, {{'lr': 0.2}}]")
+    return listed
+
+
+def _refuse_unused(given: set[str], config: SweepConfig) -> None:
+    """Refuse a field of the base that every cell changes, or that has no effect in any cell."""
+    from normscope.lab.sweep.cells import make_cells
+    from normscope.lab.unused_fields import refuse_unused
+
+    changed: Sequence[set[str]] = [set(cell) for cell in config.cells]
+    for name in sorted(given):
+        if all(name in cell for cell in changed):
+            raise UsageError(f"{name} has no effect here: every cell has a value of its own; leave it out")
+    refuse_unused(given, [cell.config for cell in make_cells(config.base, config.cells, config.seeds)])
 
 
 def _print(result: SweepResult) -> None:
     table = result.table
     names = [name for name in table.columns if not name.startswith("body_")]
     print_table(names, zip(*(table[name] for name in names), strict=True))
-    say = console()
-    counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
-    say.print(f"\n{len(result.cells)} cells: {counts}\nresults  {result.run}", markup=False)
-    say.print(f"next: normscope report {result.out} -o sweep.html", markup=False)
+    print()
+    for message in result.messages:
+        console().print(message, markup=False)
+    console().print(f"next: normscope report {result.out} -o sweep.html", markup=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from normscope.cli.output import JsonFlag, console, number, print_json, printable
+from normscope.cli.option_groups import gathers, refuse_unused
+from normscope.cli.options import By, JsonFlag, RunArgument, Scope, refresh
+from normscope.cli.output import console, number, print_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -18,24 +18,33 @@ if TYPE_CHECKING:
 
 COLUMNS = ("norm", "exponent", "update", "alignment", "gradient", "nonfinite")
 
+EXAMPLES = ("normscope watch run.db", "normscope watch run.db --by role --once")
+EVERY = 2.0  # seconds
 
+
+@gathers(when=refresh)
 def watch(
-    run: Annotated[Path, typer.Argument(help="A run file that a training run writes.")],
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 2.0,
-    by: Annotated[str, typer.Option(help="layer, role, component or tensor.")] = "layer",
-    scope: Annotated[str, typer.Option(help="body (without embeddings and head) or all.")] = "body",
-    once: Annotated[
-        bool, typer.Option("--once", help="Print the state once and end, as when piped.")
-    ] = False,
+    run: RunArgument,
+    when: dict[str, Any],
+    by: By = "layer",
+    scope: Scope = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show where a training run stands, until Ctrl-C."""
+    """Watch a training run in the terminal.
+
+    Shows norm, exponent, update, alignment and gradient of each group at the newest step of a run file
+    that a monitor writes, and its warnings. Stop with Ctrl-C.
+    """
+    once = when["once"] or json or not sys.stdout.isatty()
+    if once:
+        refuse_unused("when the state is printed once (--once, --json or a pipe)", every=when["every"])
+    state = _look(run, by, scope or "body")
     if json:
-        print_json(_look(run, by, scope))
-    elif once or not sys.stdout.isatty():
-        console().print(_page(_look(run, by, scope)))
+        print_json(state)
+    elif once:
+        console().print(_page(state))
     else:
-        _follow(run, every, by, scope)
+        _follow(state, run, when["every"] or EVERY, by, scope or "body")
 
 
 def _look(run: Path, by: str, scope: str) -> LiveState:
@@ -46,10 +55,10 @@ def _look(run: Path, by: str, scope: str) -> LiveState:
         return live_state(opened, by, scope)
 
 
-def _follow(run: Path, every: float, by: str, scope: str) -> None:
+def _follow(state: LiveState, run: Path, every: float, by: str, scope: str) -> None:
     from rich.live import Live
 
-    with Live(_page(_look(run, by, scope)), console=console(), screen=False, auto_refresh=False) as live:
+    with Live(_page(state), console=console(), screen=False, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(every)
@@ -59,13 +68,18 @@ def _follow(run: Path, every: float, by: str, scope: str) -> None:
 
 
 def _page(state: LiveState) -> Group:
-    """Headline, groups, warnings."""
+    """Lay out the headline, the groups and the warnings."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    said = [f"{name} {number(value)}" for name, value in state.scalars.items()]
-    head = [f"step {state.step}", *said, f"{state.records} records", f"written {state.seconds_ago:.0f} s ago"]
+    scalars = [f"{name} {number(value)}" for name, value in state.scalars.items()]
+    head = [
+        f"step {state.step}",
+        *scalars,
+        f"{state.records} records",
+        f"written {state.seconds_ago:.0f} s ago",
+    ]
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("group", no_wrap=True)
     for name in COLUMNS:

@@ -1,1 +1,1 @@
-"""Reference series and the tables of model families."""
+"""Data files: the bundled series (see README.md) and the naming tables of model families."""

@@ -2,20 +2,16 @@
 
     L.Trainer(callbacks=[NormMonitor("run.db")])
 
-Totals go to the Trainer's own loggers; the step travels in Lightning's checkpoints.
+Measures go to the Trainer's own loggers; the step is stored in Lightning's checkpoints.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from normscope.errors import MissingExtra
-from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
+from normscope.integrations.monitor_callback import MonitorCallback
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -26,40 +22,32 @@ except ImportError:
         raise MissingExtra("lightning", "lightning", "NormMonitor") from None
 
 
-class NormMonitor(Callback):
-    """Watches the module that a Lightning Trainer fits."""
+class NormMonitor(MonitorCallback, Callback):
+    """Records the module that a Lightning Trainer fits."""
 
-    def __init__(
-        self,
-        run: str | os.PathLike[str] = "run.db",
-        schedule: Schedule | Budget = logarithmic(200),
-        options: MonitorOptions = MonitorOptions(),
-    ) -> None:
-        self.monitor: Monitor | None = None
-        self._arguments = (run, schedule)
-        self._options = options
-        self._loaded: int | None = None
-        self._sent = self._logged = -1
+    _loaded: int | None = None
+    """The step of the checkpoint that training continues from."""
+    _sent = _logged = -1
+    """The last steps whose measures went to the loggers and whose loss was recorded."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What Lightning keeps in a checkpoint: the optimizer steps made."""
+        """What Lightning stores in a checkpoint: the optimizer steps made."""
         return self.monitor.state_dict() if self.monitor else {"step": self._loaded or 0}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._loaded = int(state_dict["step"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start watching, from the step of the checkpoint if there is one."""
+        """Create the monitor, at the step of the checkpoint if there is one."""
         made = trainer.global_step // max(1, len(trainer.optimizers))
-        options = replace(self._options, step=made if self._loaded is None else self._loaded)
         model = trainer.strategy.model or pl_module
-        self.monitor = Monitor(model, trainer.optimizers, *self._arguments, options)
+        self._start(model, trainer.optimizers, made if self._loaded is None else self._loaded)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep the loss of a recorded step, and hand its totals to the Trainer's loggers."""
+        """Record the loss of a recorded step, and send its measures to the Trainer's loggers."""
         monitor = self.monitor
         if monitor is None:
             return
@@ -73,9 +61,8 @@ class NormMonitor(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write what is left."""
-        if self.monitor is not None:
-            self.monitor.close()
+        self._finish()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write what is left, also when training ends early."""
-        self.on_train_end(trainer, pl_module)
+        """Write what is left when training ends early."""
+        self._finish()

@@ -1,8 +1,8 @@
-"""Trackers people already use, each as a function of (values, step); imported only when made.
+"""TensorBoard, Weights & Biases, MLflow and trackio as loggers; each package is imported when it is used.
 
     Monitor(model, optimizer, "run.db", options=MonitorOptions(loggers=[tensorboard("runs")]))
 
-Any other function with these two arguments will do as well.
+Any other function of (values, step) is a logger too.
 """
 
 from __future__ import annotations
@@ -12,52 +12,49 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.errors import MissingExtra, UsageError
+from normscope.errors import UsageError
+from normscope.optional import require
+from normscope.weights.monitor.monitor_options import LoggedValues
 
-Values = Mapping[str, float]
 STEP = "normscope/step"
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A named destination: a problem with it is reported under this name."""
+    """A logger with a name, under which its problems are reported."""
 
     name: str
-    send: Callable[[Values, int], None]
+    send: Callable[[LoggedValues, int], None]
 
-    def __call__(self, values: Values, step: int) -> None:
+    def __call__(self, values: LoggedValues, step: int) -> None:
         """Send the values of a step."""
         self.send(values, step)
 
 
 def tensorboard(where: str | os.PathLike[str] | Any) -> Tracker:
-    """A TensorBoard folder, or a SummaryWriter that is open already."""
+    """Log to a TensorBoard folder, or with an open SummaryWriter."""
+    writer: Any = where
     if isinstance(where, (str, os.PathLike)):
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingExtra("tensorboard", "loggers", "logging to TensorBoard") from None
-        where = SummaryWriter(os.fspath(where))
+        require("tensorboard", "loggers", "logging to TensorBoard")
+        from torch.utils.tensorboard import SummaryWriter
 
-    def send(values: Values, step: int) -> None:
+        writer = SummaryWriter(os.fspath(where))
+
+    def send(values: LoggedValues, step: int) -> None:
         for key, value in values.items():
-            where.add_scalar(key, value, step)
-        where.flush()
+            writer.add_scalar(key, value, step)
+        writer.flush()
 
     return Tracker("tensorboard", send)
 
 
 def wandb(run: Any = None) -> Tracker:
-    """A Weights & Biases run; the active one by default.
+    """Log to a Weights & Biases run, by default the active one.
 
-    The optimizer step travels as a value of its own, so that it never meets
-    the order of steps that the rest of the training logs under.
+    The optimizer step is logged as a value of its own, `normscope/step`: wandb drops
+    values whose step goes back, and the training loop may count its steps differently.
     """
-    try:
-        import wandb as package
-    except ImportError:
-        raise MissingExtra("wandb", "loggers", "logging to Weights & Biases") from None
-    target = run or package.run
+    target = run or require("wandb", "loggers", "logging to Weights & Biases").run
     if target is None:
         raise UsageError("no Weights & Biases run is active: call wandb.init(...) first, or pass the run")
     target.define_metric(STEP, hidden=True)
@@ -66,29 +63,26 @@ def wandb(run: Any = None) -> Tracker:
 
 
 def mlflow(run_id: str | None = None) -> Tracker:
-    """An MLflow run; the active one by default. The run is named, for the active one is a thread's own."""
-    try:
-        import mlflow as package
-    except ImportError:
-        raise MissingExtra("mlflow", "loggers", "logging to MLflow") from None
+    """Log to an MLflow run, by default the active one.
+
+    The run's id is kept, because MLflow's active run differs between threads.
+    """
+    package = require("mlflow", "loggers", "logging to MLflow")
     active = package.active_run()
     chosen = run_id or (active.info.run_id if active else None)
     if chosen is None:
         raise UsageError("no MLflow run is active: call mlflow.start_run() first, or pass run_id")
 
-    def send(values: Values, step: int) -> None:
+    def send(values: LoggedValues, step: int) -> None:
         package.log_metrics(dict(values), step=step, run_id=chosen)
 
     return Tracker("mlflow", send)
 
 
 def trackio(run: Any = None) -> Tracker:
-    """A trackio run; the one that trackio.init made last by default."""
-    try:
-        from trackio import context_vars
-    except ImportError:
-        raise MissingExtra("trackio", "loggers", "logging to trackio") from None
-    target = run or context_vars.current_run.get()
+    """Log to a trackio run, by default the one that trackio.init created last."""
+    package = require("trackio", "loggers", "logging to trackio")
+    target = run or package.context_vars.current_run.get()
     if target is None:
         raise UsageError("no trackio run is active: call trackio.init(project=...) first, or pass the run")
     return Tracker("trackio", lambda values, step: target.log(metrics=dict(values), step=step))

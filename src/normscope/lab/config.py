@@ -1,7 +1,7 @@
-"""What a lab run is: a tree of frozen dataclasses, and how a flat set of names changes it.
+"""The configuration of a lab run: a tree of frozen dataclasses, changed by field name.
 
-Every field has a name of its own in the whole tree, so `{"lr": 1e-3, "norm": "post"}` is
-enough to say what a run or a cell of a sweep changes.
+Field names are unique in the whole tree, so `{"lr": 1e-3, "norm": "post"}` says which fields a
+run or a cell of a sweep changes, without saying which part of the tree they belong to.
 """
 
 from __future__ import annotations
@@ -12,31 +12,35 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from normscope.errors import UsageError
+from normscope.lab.config_checks import check_at_least, check_choices
 from normscope.lab.model import ModelConfig
 from normscope.schedule import NEVER, Every, Logarithmic, Schedule
 from normscope.schedule import parse as parse_schedule
+from normscope.theory.dynamics.lr_shapes import COOLDOWN, ScheduleName
 
 TokenizerName = Literal["byte", "word", "bpe"]
 OptimizerName = Literal["sgd", "adam", "adamw", "adafactor"]
-LearningRate = Literal["constant", "linear", "cosine", "inverse-sqrt", "wsd"]
-Decayed = Literal["all", "matrices"]
-BUILT_IN = "pydoc"
+DecayedParameters = Literal["all", "matrices"]
+BUILT_IN_TEXT = "pydoc"
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """What the model reads: a formal language (`task`), or a text with its tokenizer.
 
-    `text` is a UTF-8 file, or `pydoc` for the prose that comes with Python. Without `valid`
-    the last tenth of the text is kept for evaluation. `length` is the number of predicted
-    tokens in a sequence; of a task, the longest of its `words` to train on, and `test_length`
-    the longest word of the longer-than-train split (twice `length` where it is not set).
+    `text` is a UTF-8 file, or `pydoc` for the prose that comes with Python. Without `valid`,
+    the last tenth of the text is held out for evaluation. `length` is the number of predicted
+    tokens per sequence. A task trains on `words` random words of at most `length` symbols, and is
+    also tested on longer ones, up to `test_length` (twice `length` by default).
+
+    >>> ns.DataConfig(task="dyck-2", length=16).words
+    10000
     """
 
-    text: str = BUILT_IN
+    text: str = BUILT_IN_TEXT
     valid: str | None = None
     task: str | None = None
     tokenizer: TokenizerName = "byte"
@@ -47,8 +51,8 @@ class DataConfig:
     data_seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_choices(self, tokenizer=TokenizerName)
-        _check_at_least(self, length=1, vocabulary=257, words=1)
+        check_choices(self, tokenizer=TokenizerName)
+        check_at_least(self, length=1, vocabulary=257, words=1)
         if self.test_length is not None and self.test_length <= self.length:
             raise UsageError(f"test_length must be more than length ({self.length}), not {self.test_length}")
 
@@ -57,40 +61,47 @@ class DataConfig:
 class OptimizerConfig:
     """How a gradient becomes an update.
 
-    `lr` is the peak learning rate; `warmup` steps rise to it linearly, then `schedule` takes
-    over and ends at `final` × lr (WSD decays over its last `cooldown` fraction only).
-    `decayed` says whether weight decay takes every parameter, as PyTorch does by default, or
-    matrices only. `clip` bounds the norm of the whole gradient.
+    `lr` is the peak learning rate: it rises linearly for `warmup` steps, then follows `schedule`
+    down to `final` × lr (wsd stays at the peak until the last `cooldown` of the run). `decayed`:
+    weight decay applies to `all` parameters, PyTorch's default, or to `matrices` only. `clip` is
+    the largest norm of the whole gradient.
+
+    >>> ns.OptimizerConfig(lr=3e-4, schedule="cosine", warmup=100).optimizer
+    'adamw'
     """
 
     optimizer: OptimizerName = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.01
-    decayed: Decayed = "all"
+    decayed: DecayedParameters = "all"
     momentum: float = 0.9
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    schedule: LearningRate = "constant"
+    schedule: ScheduleName = "constant"
     warmup: int = 0
     final: float = 0.0
-    cooldown: float = 0.2
+    cooldown: float = COOLDOWN
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        _check_choices(self, optimizer=OptimizerName, schedule=LearningRate, decayed=Decayed)
-        _check_at_least(self, lr=0, weight_decay=0, warmup=0, momentum=0)
+        check_choices(self, optimizer=OptimizerName, schedule=ScheduleName, decayed=DecayedParameters)
+        check_at_least(self, lr=0, weight_decay=0, warmup=0, momentum=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One run of the lab. `epochs`, where given, decides `steps` from the size of the data.
+    """One run of the lab: model, data, optimizer, and what happens at which step.
 
-    A step reads `batch` sequences, `accumulate` times. `save` says when a checkpoint is
-    written, `record` when loss and learning rate are, `evaluate` when the held-out data is
-    read (`eval_batches` batches of it). First and last step are always evaluated, and saved
-    unless `save` is `never`. `saturation` says when layers and heads are measured on held-out
-    data, `monitor` when updates and gradients are.
+    A step reads `accumulate` batches of `batch` sequences. `epochs`, if set, decides `steps` from
+    the size of the data. `save` is the schedule of checkpoints, `record` of loss and learning
+    rate, `evaluate` of the loss on `eval_batches` held-out batches, `saturation` of layers and
+    heads on held-out data, `monitor` of updates and gradients. The first and the last step are
+    always evaluated, and saved unless `save` is `never`.
+
+    >>> config = ns.TrainConfig(data=ns.DataConfig(task="parity"), steps=500, seed=1)
+    >>> str(config.save)
+    'log:10'
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -111,26 +122,12 @@ class TrainConfig:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        _check_at_least(self, steps=1, batch=1, accumulate=1, eval_batches=1)
+        check_at_least(self, steps=1, batch=1, accumulate=1, eval_batches=1)
         if self.epochs is not None and self.epochs <= 0:
             raise UsageError(f"epochs must be more than 0, not {self.epochs}")
 
 
-def _check_choices(config: object, **choices: Any) -> None:
-    for name, choice in choices.items():
-        if getattr(config, name) not in get_args(choice):
-            expected = ", ".join(get_args(choice))
-            raise UsageError(f"{name} must be one of {expected}, not {getattr(config, name)!r}")
-
-
-def _check_at_least(config: object, **bounds: float) -> None:
-    for name, bound in bounds.items():
-        value = getattr(config, name)
-        if not value >= bound:  # also refuses NaN
-            raise UsageError(f"{name} must be at least {bound}, not {value}")
-
-
-C = TypeVar("C")
+ConfigT = TypeVar("ConfigT")
 OTHER_NAMES = {
     "learning_rate": "lr",
     "wd": "weight_decay",
@@ -144,11 +141,11 @@ OTHER_NAMES = {
     "grad_clip": "clip",
     "language": "task",
 }
-"""What people call some fields elsewhere; only to suggest the name they have here."""
+"""What other tools call some fields; used only to suggest the name they have here."""
 
 
 def field_names(kind: type) -> dict[str, type]:
-    """Each leaf field of the tree and the dataclass it belongs to."""
+    """Map each leaf field of the tree to the dataclass it belongs to."""
     found: dict[str, type] = {}
     hints = typing.get_type_hints(kind)
     for entry in fields(kind):
@@ -159,10 +156,14 @@ def field_names(kind: type) -> dict[str, type]:
     return found
 
 
-def override(config: C, changes: Mapping[str, Any]) -> C:
-    """The same config with these leaf fields changed, wherever in the tree they live.
+def override(config: ConfigT, changes: Mapping[str, Any]) -> ConfigT:
+    """Return the config with these leaf fields changed, wherever in the tree they are.
 
-    Text is turned into the field's type, so values typed on a command line work as they are.
+    Text is converted to the type of the field, so values typed on a command line can be given as
+    they are.
+
+    >>> override(ns.TrainConfig(), {"lr": "1e-2", "norm": "post"}).optimization.lr
+    0.01
     """
     names = field_names(type(config))
     for name in changes:
@@ -173,7 +174,7 @@ def override(config: C, changes: Mapping[str, Any]) -> C:
     return _replaced(config, changes)
 
 
-def _replaced(config: C, changes: Mapping[str, Any]) -> C:
+def _replaced(config: ConfigT, changes: Mapping[str, Any]) -> ConfigT:
     hints = typing.get_type_hints(type(config))
     new: dict[str, Any] = {}
     for entry in fields(config):  # type: ignore[arg-type]
@@ -186,7 +187,7 @@ def _replaced(config: C, changes: Mapping[str, Any]) -> C:
 
 
 def convert(name: str, value: Any, hint: Any) -> Any:
-    """A value as the field's type; text is parsed, an int may stand for a float."""
+    """Convert a value to the type of the field: text is parsed, an int is accepted for a float."""
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in allowed):
         if type(None) in allowed:
@@ -211,7 +212,7 @@ def _as_kind(value: Any, kind: Any) -> Any:
         return int(float(value))
     if kind is float:
         return float(value)
-    return str(value)  # a name out of a Literal; the dataclass checks it
+    return str(value)  # a name from a Literal, which the dataclass checks
 
 
 def _as_bool(value: Any) -> bool:
@@ -221,15 +222,18 @@ def _as_bool(value: Any) -> bool:
     return words[str(value).lower()]
 
 
-def flat(config: object) -> dict[str, Any]:
-    """Every leaf field by name, schedules as text: what JSON stores and `override` reads back."""
+def flatten(config: object) -> dict[str, Any]:
+    """Return every leaf field by name, schedules as text: the form that is stored as JSON.
+
+    `override(TrainConfig(), flatten(config))` gives the config back.
+    """
     found: dict[str, Any] = {}
     for entry in fields(config):  # type: ignore[arg-type]
         value = getattr(config, entry.name)
         if isinstance(value, Schedule):
             found[entry.name] = str(value)
         elif dataclasses.is_dataclass(value):
-            found |= flat(value)
+            found |= flatten(value)
         else:
             found[entry.name] = value
     return found

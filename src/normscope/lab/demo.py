@@ -1,4 +1,4 @@
-"""The model of `normscope demo`: small enough for a minute on two cores, real enough to grow."""
+"""The model of `normscope demo`: trains in about a minute on two cores, and its norm grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from normscope.schedule import Logarithmic
 
 
 def demo_config(seed: int = 0) -> TrainConfig:
-    """A causal pre-norm byte-level language model of about a million parameters."""
+    """Return the config of a causal, pre-norm, byte-level language model with a million parameters."""
     return TrainConfig(
         model=ModelConfig(d_model=128, n_layers=4, n_heads=4, d_ff=512),
         data=DataConfig(length=64),

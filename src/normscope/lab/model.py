@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from normscope.errors import ModelError, UsageError
+from normscope.lab.config_checks import check_at_least, check_choices
 
 NormPlacement = Literal["pre", "paper", "post"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
@@ -33,10 +34,13 @@ Activation = Literal["gelu", "relu"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that decides the model's shape and function.
+    """Shape and architecture of the model.
 
-    `init_std` is the deviation of every matrix at the start (biases 0, gains 1);
-    None keeps PyTorch's own initialisation.
+    `init_std` is the standard deviation of every matrix at the start (biases 0, gains 1);
+    None keeps PyTorch's own initialisation. `SIZES` has named sizes: pico, tiny, small, paper.
+
+    >>> ns.ModelConfig(d_model=32, n_heads=2, norm="post").n_layers
+    2
     """
 
     vocab_size: int = 256
@@ -44,10 +48,10 @@ class ModelConfig:
     n_layers: int = 2
     n_heads: int = 4
     d_ff: int = 256
-    max_length: int = 128
     norm: NormPlacement = "pre"
     bias: bool = True
     positions: Positions = "learned"
+    max_length: int = 128
     mask: Mask = "causal"
     activation: Activation = "gelu"
     final_norm: bool = True
@@ -56,29 +60,18 @@ class ModelConfig:
     init_std: float | None = 0.02
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "max_length"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_choices(self, norm=NormPlacement, positions=Positions, mask=Mask, activation=Activation)
+        check_at_least(self, vocab_size=1, d_model=1, n_layers=1, n_heads=1, d_ff=1, max_length=1)
         if self.d_model % self.n_heads:
             raise UsageError(
-                f"d_model must be divisible by n_heads, but {self.d_model} / {self.n_heads} leaves "
-                f"{self.d_model % self.n_heads}: change one of them"
+                f"d_model must be divisible by n_heads, but {self.d_model} is not a multiple of "
+                f"{self.n_heads}: change one of them"
             )
         if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
             raise UsageError(f"rotary positions need an even head size, not {self.d_model // self.n_heads}")
         if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout must lie in [0, 1), not {self.dropout}")
+            raise UsageError(f"dropout must be in [0, 1), not {self.dropout}")
 
-
-_CHOICES = {
-    "norm": get_args(NormPlacement),
-    "positions": get_args(Positions),
-    "mask": get_args(Mask),
-    "activation": get_args(Activation),
-}
 
 SIZES: dict[str, ModelConfig] = {
     "pico": ModelConfig(d_model=64, n_layers=2, n_heads=4, d_ff=256),
@@ -97,9 +90,7 @@ class Attention(nn.Module):
         d = config.d_model
         self.heads = config.n_heads
         self.mask = config.mask
-        self.is_causal = (
-            config.mask != "full"
-        )  # what it is meant to be: the look-ahead check holds it to this
+        self.is_causal = config.mask != "full"  # the intent, which the look-ahead check compares with
         self.dropout = config.dropout
         self.q = nn.Linear(d, d, bias=config.bias)
         self.k = nn.Linear(d, d, bias=config.bias)
@@ -107,7 +98,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(d, d, bias=config.bias)
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
-        """x: batch × length × d_model; `rotation` holds the cosines and sines of rotary positions."""
+        """x: batch × length × d_model; `rotation`: cosines and sines of rotary positions."""
         q, k, v = (self._split(part(x)) for part in (self.q, self.k, self.v))
         if rotation is not None:
             q, k = rotate(q, *rotation), rotate(k, *rotation)
@@ -128,7 +119,7 @@ class Attention(nn.Module):
 def multiplicative_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
     """Attention whose mask multiplies the scores: future positions get score 0, not −∞, and leak.
 
-    This is what the paper's released code computes; it exists to replicate it.
+    The paper's released code computes this; it is here to replicate the paper.
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     weights = torch.softmax(scores.tril(), dim=-1)
@@ -136,7 +127,7 @@ def multiplicative_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x_i, x_{i + d/2}) by its position's angle; x: batch × heads × length × head size."""
+    """Rotate each pair (x_i, x_{i + d/2}) by its position's angle; x: batch × heads × length × head size."""
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
 
@@ -163,7 +154,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each with its residual connection and its norm where the placement wants it."""
+    """Attention and MLP, each with a residual connection and a norm where `config.norm` places it."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -190,7 +181,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The language model: token numbers in, logits over the next token out."""
+    """The language model: token ids in, logits over the next token out."""
 
     cos: Tensor
     sin: Tensor
@@ -229,7 +220,9 @@ class Transformer(nn.Module):
         """input_ids: batch × length; returns batch × length × vocab_size."""
         length = input_ids.shape[1]
         if length > self.config.max_length and self.config.positions != "none":
-            raise ModelError(f"the model takes up to {self.config.max_length} tokens at a time, not {length}")
+            raise ModelError(
+                f"the model takes up to {self.config.max_length} tokens per sequence, not {length}"
+            )
         x = self.dropout(self._embed(input_ids, length))
         rotation = (self.cos[:length], self.sin[:length]) if self.config.positions == "rotary" else None
         for block in self.blocks:

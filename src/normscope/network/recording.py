@@ -1,65 +1,44 @@
-"""What was measured on a network, as rows of a run file."""
+"""Measurements of a network as rows of a run file, and which steps of a study are already done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
-from normscope.network.attention.examples import Example
-from normscope.network.attention.heads import Heads
-from normscope.network.limit.homogeneity import Homogeneity
-from normscope.network.limit.saturation import Saturation
-from normscope.network.running.models import Subject
-from normscope.run import HeadRow, Run, SaturationRow
+from normscope.network.loading.models import StudiedModel
+from normscope.network.measuring.attention_examples import AttentionExample
+from normscope.network.measuring.heads import Heads
+from normscope.network.measuring.homogeneity import Homogeneity
+from normscope.network.measuring.joint import SaturationAndHeads
+from normscope.network.measuring.saturation import Saturation
+from normscope.rows import HeadRow, LayerMeasures, SaturationRow, step_key
+from normscope.run import Run
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)
 
 
 def saturation_rows(result: Saturation, step: int, stage: str = "") -> list[SaturationRow]:
-    """One row a layer; a convergence that was not examined (one scale) is recorded as not shown."""
-    return [
-        SaturationRow(
-            step=step,
-            module=layer.module,
-            layer=layer.layer,
-            cosine=layer.cosine,
-            deviation=layer.deviation,
-            tokens=layer.tokens,
-            scale=layer.scale,
-            converged=bool(layer.converged),
-            baseline=layer.baseline,
-            stage=stage,
-        )
+    """One row per layer; if convergence was not checked (a single scale), it is recorded as False."""
+    names = [field.name for field in fields(LayerMeasures)]
+    rows = [
+        SaturationRow(step=step, stage=stage, **{name: getattr(layer, name) for name in names})
         for layer in result.layers
     ]
+    return [replace(row, converged=bool(row.converged)) for row in rows]
 
 
 def head_rows(result: Heads, step: int, stage: str = "") -> list[HeadRow]:
-    """One row a head."""
+    """One row per head."""
     return [HeadRow(step=step, stage=stage, **vars(head)) for head in result.heads]
 
 
-def record(
-    run: Run,
-    step: int,
-    saturation: Saturation,
-    heads: Heads | None = None,
-    examples: Sequence[Example] = (),
-) -> None:
-    """Write one step's measurements, all or nothing; measuring a step again replaces it."""
-    with run.transaction():
-        run.write(saturation_rows(saturation, step))
-        if heads is not None:
-            run.write(head_rows(heads, step))
-        for example in examples:
-            run.set_artifact("attention", f"{step}/{example.module}/{example.head}", example.document())
+class StudyRecord:
+    """The steps of a study in a run file, each with a note of what was measured and how.
 
-
-class Store:
-    """A run file's steps together with how each was measured, so that a killed series is continued.
-
-    The note of how is written after the step itself: a step without it is measured again.
+    A step whose note is the same now is not measured again. Notes are read once, in one indexed
+    query, and so are the rows of finished steps.
     """
 
     KIND = "saturation-settings"
@@ -67,48 +46,64 @@ class Store:
     def __init__(self, run: Run, settings: Mapping[str, Any]) -> None:
         self._run = run
         self._settings = dict(settings)
+        self._notes = run.artifacts(self.KIND)
 
-    def has(self, subject: Subject) -> bool:
-        """Whether this very model was measured in the same way before."""
-        return self._run.artifacts(self.KIND).get(str(subject.step)) == self._note(subject)
+    def note(self, model: StudiedModel) -> dict[str, Any]:
+        """What a measurement depends on; the model's name is in it for the reader only."""
+        return {**self._settings, **model.identify(), "model": model.label}
 
-    def recorded(self, subject: Subject) -> tuple[list[SaturationRow], list[HeadRow]]:
-        """What was measured then."""
-        layers = [replace(row, converged=bool(row.converged)) for row in self._rows(SaturationRow, subject)]
-        heads = self._rows(HeadRow, subject)
-        return sorted(layers, key=_layer_order), sorted(heads, key=_head_order)
+    def is_done(self, model: StudiedModel, note: Mapping[str, Any]) -> bool:
+        """Whether this step was measured before, with the same checkpoint, tokenizer and settings."""
+        before = self._notes.get(step_key(model.stage, model.step))
+        return before is not None and {**before, "model": ""} == {**note, "model": ""}
 
-    def keep(self, subject: Subject, layers: Saturation, heads: Heads, shown: Sequence[Example]) -> None:
-        """Write a step, then how it was measured."""
-        record(self._run, subject.step, layers, heads, shown)
+    def recorded(self, model: StudiedModel) -> tuple[list[SaturationRow], list[HeadRow]]:
+        """The rows of a step that is done."""
+        key = (model.stage, model.step)
+        return self._layers.get(key, []), self._heads.get(key, [])
+
+    def save(
+        self,
+        model: StudiedModel,
+        note: Mapping[str, Any],
+        result: SaturationAndHeads,
+        shown: Sequence[AttentionExample],
+    ) -> None:
+        """Write a step and its note, all or nothing; earlier measurements of the step are replaced."""
+        key = step_key(model.stage, model.step)
         with self._run.transaction():
-            self._run.set_artifact(self.KIND, str(subject.step), self._note(subject))
+            self._run.delete_network(model.step, model.stage)
+            self._run.write(saturation_rows(result.saturation, model.step, model.stage))
+            self._run.write(head_rows(result.heads, model.step, model.stage))
+            for example in shown:
+                name = f"{key}/{example.module}/{example.head}"
+                self._run.set_artifact("attention", name, example.document())
+            self._run.set_artifact(self.KIND, key, note)
 
-    def _note(self, subject: Subject) -> dict[str, Any]:
-        return {**self._settings, "model": subject.label}
+    @cached_property
+    def _layers(self) -> dict[tuple[str, int], list[SaturationRow]]:
+        rows = (replace(row, converged=bool(row.converged)) for row in self._rows(SaturationRow))
+        return _by_step(sorted(rows, key=lambda row: (row.module.rpartition(".")[0], row.layer)))
 
-    def _rows(self, kind: type[RowType], subject: Subject) -> list[RowType]:
-        rows: list[dict[str, Any]] = list(self._run.table(kind))
-        return [kind(**row) for row in rows if row["step"] == subject.step and row["stage"] == ""]
+    @cached_property
+    def _heads(self) -> dict[tuple[str, int], list[HeadRow]]:
+        return _by_step(sorted(self._rows(HeadRow), key=lambda row: (row.layer, row.module, row.head)))
+
+    def _rows(self, kind: type[RowType]) -> list[RowType]:
+        columns = self._run.table(kind).columns.values()
+        return [kind(*values) for values in zip(*columns, strict=True)]
 
 
-def _layer_order(row: SaturationRow) -> tuple[str, int]:
-    return row.module.rpartition(".")[0], row.layer
-
-
-def _head_order(row: HeadRow) -> tuple[int, str, int]:
-    return row.layer, row.module, row.head
+def _by_step(rows: Sequence[RowType]) -> dict[tuple[str, int], list[RowType]]:
+    found: dict[tuple[str, int], list[RowType]] = {}
+    for row in rows:
+        found.setdefault((row.stage, row.step), []).append(row)
+    return found
 
 
 def record_curves(run: Run, result: Homogeneity) -> None:
-    """Write the scaling curves, one a layer and one for the output."""
+    """Write the scaling curves, one per layer and one for the output."""
+    names = ("c", "cosine", "norm", "degree", "euler")
     with run.transaction():
         for row in result.degrees:
-            curve = {
-                "c": row.c,
-                "cosine": row.cosine,
-                "norm": row.norm,
-                "degree": row.degree,
-                "euler": row.euler,
-            }
-            run.set_artifact("scaling-curve", row.module, curve)
+            run.set_artifact("scaling-curve", row.module, {name: getattr(row, name) for name in names})

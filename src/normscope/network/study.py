@@ -1,9 +1,9 @@
-"""All that `normscope saturate` measures, over one model or a series, into a run file where there is one."""
+"""What `normscope saturate` and `normscope homogeneity` measure, on one model or a series."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,34 +12,39 @@ from typing import Any
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.attention.examples import examples
-from normscope.network.attention.heads import Heads
-from normscope.network.attention.lookahead import LookAhead, looks_ahead, meant_causal
-from normscope.network.limit.homogeneity import Homogeneity, homogeneity
-from normscope.network.limit.joint import saturation_and_heads
-from normscope.network.limit.saturation import Limit, Saturation, saturation
-from normscope.network.limit.scaling import scaled
-from normscope.network.recording import Store, head_rows, record_curves, saturation_rows
+from normscope.network.loading.model_search import find_models
+from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
+from normscope.network.loading.placement import Placement
+from normscope.network.measuring.attention_examples import examples
+from normscope.network.measuring.heads import Heads
+from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
+from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
+from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
+from normscope.network.measuring.saturation import Limit, Saturation, saturation
+from normscope.network.recording import StudyRecord, head_rows, record_curves, saturation_rows
 from normscope.network.running.baseline import random_like
+from normscope.network.running.batches import token_count
 from normscope.network.running.inputs import Corpus
-from normscope.network.running.loading import Placement
-from normscope.network.running.models import Subject, Text, find_subjects
+from normscope.network.running.passes import part_of
+from normscope.network.running.scaling import scaled
 from normscope.progress import Progress, silent
-from normscope.run import HeadRow, Run, SaturationRow
+from normscope.rows import HeadRow, SaturationRow, step_key
+from normscope.run import Run
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What to measure, and how."""
+    """What to measure and how; `series` says how the steps are read."""
 
     limit: Limit = field(default_factory=Limit)
     baseline: bool = True
     heads: bool = True
     run: Path | None = None
     placement: Placement = field(default_factory=Placement)
+    series: SeriesOptions = field(default_factory=SeriesOptions)
 
-    def fingerprint(self, text: Text) -> dict[str, Any]:
-        """How it is measured: what must be the same for a measurement not to be repeated."""
+    def fingerprint(self, text: StudyText) -> dict[str, Any]:
+        """How a step is measured; if this changes, the step is measured again."""
         digest = hashlib.sha256("\n".join(text.sentences).encode()).hexdigest()[:16]
         return {
             "text": digest,
@@ -53,18 +58,19 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class StepLookAhead:
-    """Whether the model of one step sees the future, and whether it is meant not to."""
+    """Whether the model of one step sees later tokens, and whether it is meant to be causal."""
 
     step: int
     causal: bool
     sees_future: bool
     change: float
     module: str | None
+    stage: str = ""
 
 
 @dataclass(frozen=True)
 class Study:
-    """Layers and heads of every step, with sentences the reader should see."""
+    """Layers and heads of every step, and warnings for the reader."""
 
     layers: tuple[SaturationRow, ...]
     heads: tuple[HeadRow, ...]
@@ -73,12 +79,12 @@ class Study:
 
     @property
     def steps(self) -> list[int]:
-        """The steps measured, in order."""
+        """The measured steps, in order."""
         return sorted({row.step for row in self.layers})
 
 
 @dataclass(frozen=True)
-class _Part:
+class _StepResult:
     layers: list[SaturationRow]
     heads: list[HeadRow]
     warnings: list[str] = field(default_factory=list)
@@ -86,41 +92,38 @@ class _Part:
 
 
 def study(
-    sources: Sequence[str], text: Text, config: StudyConfig = StudyConfig(), progress: Progress = silent
+    sources: Sequence[str], text: StudyText, config: StudyConfig = StudyConfig(), progress: Progress = silent
 ) -> Study:
     """Saturation, heads and look-ahead of every model behind `sources`.
 
-    A series is written to `config.run`, "run.db" by default; a single model only when
-    asked. Every step is written when it is done, and a step that is there
-    already, measured in the same way, is not measured again.
+    A series is written to `config.run`, "run.db" by default; a single model only if a file
+    is given. Every step is written when it is done. A step that the file already has, with the
+    same checkpoint, tokenizer and settings, is not measured again.
     """
-    subjects = find_subjects(sources, text, config.placement)
-    path = config.run or (Path("run.db") if len(subjects) > 1 else None)
-    baseline = _Baseline(config)
-    parts: list[_Part] = []
+    models = find_models(sources, text, config.placement, config.series)
+    path = config.run or (Path("run.db") if len(models) > 1 else None)
     with Run.create(path) if path else nullcontext() as run:
-        store = Store(run, config.fingerprint(text)) if run else None
-        for number, subject in enumerate(subjects):
-            part = _Part(*store.recorded(subject)) if store and store.has(subject) else None
-            within = _within(progress, number, len(subjects))
-            parts.append(part or _measured(subject, config, baseline, store, within))
-    return _together(parts, named=len(subjects) > 1, subjects=subjects)
+        record = StudyRecord(run, config.fingerprint(text)) if run else None
+        measurement = _StepMeasurement(config, record)
+        parts = [part_of(progress, number, len(models)) for number in range(len(models))]
+        results = [measurement.result(*pair) for pair in zip(models, parts, strict=True)]
+    return _combined(models, results)
 
 
 def study_homogeneity(
     source: str,
-    text: Text,
+    text: StudyText,
     config: StudyConfig = StudyConfig(),
     at: float = 1.0,
     progress: Progress = silent,
 ) -> Homogeneity:
-    """The degrees of one model, looked at when scaled by `at`, with its curves into the run file."""
-    (subject, *more) = find_subjects([source], text, config.placement)
-    if more:
+    """The degrees of one model whose parameters are first multiplied by `at`; curves go to the run file."""
+    (first, *others) = find_models([source], text, config.placement, config.series)
+    if others:
         raise UsageError(
-            f"{source} is a series of {len(more) + 1} models: give one of them, such as {subject.label}"
+            f"{source} is a series of {len(others) + 1} models: choose one of them, such as {first.label}"
         )
-    model, corpus = subject.load()
+    model, corpus = first.load()
     with scaled(model, at):
         found = homogeneity(model, corpus.batches, progress=progress)
     if config.run is not None:
@@ -129,52 +132,68 @@ def study_homogeneity(
     return replace(found, warnings=(*corpus.warnings, *found.warnings))
 
 
-class _Baseline:
-    """The random model's saturation: the same at every step of a series, so measured once."""
+class _StepMeasurement:
+    """Measures one model after the other, or reads what the run file already has."""
 
-    def __init__(self, config: StudyConfig) -> None:
-        self._config = config
-        self._cosines: dict[str, float] | None = None
+    def __init__(self, config: StudyConfig, record: StudyRecord | None) -> None:
+        self._config, self._record = config, record
+        self._baselines: dict[Hashable, dict[str, float]] = {}
 
-    def beside(self, model: nn.Module, corpus: Corpus, result: Saturation, progress: Progress) -> Saturation:
+    def result(self, model: StudiedModel, progress: Progress) -> _StepResult:
+        """The rows of one model, from the run file if it is done."""
+        note = self._record.note(model) if self._record else {}  # before loading: the files may change
+        if self._record and self._record.is_done(model, note):
+            return _StepResult(*self._record.recorded(model))
+        module, corpus = model.load()
+        layers, heads = self._measure(module, corpus, progress)
+        ahead = _look_ahead(module, corpus, model)
+        if self._record:
+            scale = self._config.limit.scales[0]
+            shown = examples(module, corpus.example, corpus.example_tokens, heads, scale)
+            self._record.save(model, note, SaturationAndHeads(layers, heads), shown)
+        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(ahead)]
+        rows = (saturation_rows(layers, model.step, model.stage), head_rows(heads, model.step, model.stage))
+        return _StepResult(*rows, warnings, ahead)
+
+    def _measure(self, module: nn.Module, corpus: Corpus, progress: Progress) -> tuple[Saturation, Heads]:
+        limit, half = self._config.limit, part_of(progress, 0, 2)
+        if self._config.heads:
+            found = saturation_and_heads(module, corpus.batches, limit=limit, progress=half)
+        else:
+            layers = saturation(module, corpus.batches, limit=limit, progress=half)
+            found = SaturationAndHeads(layers, Heads(()))
         if not self._config.baseline:
-            return result
-        if self._cosines is None:
-            random = saturation(
-                random_like(model), corpus.batches, limit=self._config.limit, progress=progress
-            )
-            self._cosines = {layer.module: layer.cosine for layer in random.layers}
-        return result.with_baseline(self._cosines)
+            return found.saturation, found.heads
+        cosines = self._baseline(module, corpus, part_of(progress, 1, 2))
+        return found.saturation.with_baseline(cosines), found.heads
+
+    def _baseline(self, module: nn.Module, corpus: Corpus, progress: Progress) -> dict[str, float]:
+        """The random model's cosines, measured once for all steps with this architecture and text."""
+        key = _architecture(module, corpus)
+        if key not in self._baselines:
+            limit = self._config.limit
+            random = saturation(random_like(module), corpus.batches, limit=limit, progress=progress)
+            self._baselines[key] = {layer.module: layer.cosine for layer in random.layers}
+        return self._baselines[key]
 
 
-def _measured(
-    subject: Subject, config: StudyConfig, baseline: _Baseline, store: Store | None, progress: Progress
-) -> _Part:
-    model, corpus = subject.load()
-    half = _within(progress, 0, 2)
-    if config.heads:
-        layers, heads = saturation_and_heads(model, corpus.batches, config.limit, progress=half)
-    else:
-        layers, heads = saturation(model, corpus.batches, limit=config.limit, progress=half), Heads(())
-    layers = baseline.beside(model, corpus, layers, _within(progress, 1, 2))
-    ahead = _look_ahead(model, corpus, subject.step)
-    if store is not None:
-        shown = examples(model, corpus.example, corpus.example_tokens, heads, config.limit.scales[0])
-        store.keep(subject, layers, heads, shown)
-    warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leak(ahead)]
-    return _Part(saturation_rows(layers, subject.step), head_rows(heads, subject.step), warnings, ahead)
+def _architecture(module: nn.Module, corpus: Corpus) -> Hashable:
+    """Equal for models of one class with parameters of the same shapes, on batches of the same lengths."""
+    shapes = tuple((name, parameter.shape) for name, parameter in module.named_parameters())
+    return type(module).__qualname__, shapes, tuple(token_count(batch) for batch in corpus.batches)
 
 
-def _look_ahead(model: nn.Module, corpus: Corpus, step: int) -> list[StepLookAhead]:
-    """None where the check does not apply: one token only, or inputs that are no sequence."""
+def _look_ahead(module: nn.Module, corpus: Corpus, model: StudiedModel) -> list[StepLookAhead]:
+    """Empty if the check does not apply: a single token, or inputs that are not a sequence."""
     try:
-        found: LookAhead = looks_ahead(model, corpus.example)
+        found: LookAhead = looks_ahead(module, corpus.example)
     except UsageError:
         return []
-    return [StepLookAhead(step, meant_causal(model), found.sees_future, found.change, found.module)]
+    causal = meant_causal(module)
+    return [StepLookAhead(model.step, causal, found.sees_future, found.change, found.module, model.stage)]
 
 
-def _leak(ahead: Sequence[StepLookAhead]) -> list[str]:
+def _leaks(ahead: Sequence[StepLookAhead]) -> list[str]:
     return [
         "the model is built to be causal but sees the future: changing later tokens changes earlier states "
         f"by {entry.change:.2g} of their size, from {entry.module} on; its mask leaks"
@@ -183,24 +202,15 @@ def _leak(ahead: Sequence[StepLookAhead]) -> list[str]:
     ]
 
 
-def _together(parts: Sequence[_Part], *, named: bool, subjects: Sequence[Subject]) -> Study:
+def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) -> Study:
     warnings = [
-        f"step {subject.step}: {text}" if named else text
-        for subject, part in zip(subjects, parts, strict=True)
-        for text in part.warnings
+        f"step {step_key(model.stage, model.step)}: {text}" if len(models) > 1 else text
+        for model, result in zip(models, results, strict=True)
+        for text in result.warnings
     ]
     return Study(
-        tuple(row for part in parts for row in part.layers),
-        tuple(row for part in parts for row in part.heads),
+        tuple(row for result in results for row in result.layers),
+        tuple(row for result in results for row in result.heads),
         tuple(warnings),
-        tuple(entry for part in parts for entry in part.look_ahead),
+        tuple(entry for result in results for entry in result.look_ahead),
     )
-
-
-def _within(progress: Progress, number: int, count: int) -> Progress:
-    """Progress of one of several equal parts."""
-
-    def shown(done: float, total: float, note: str) -> None:
-        progress(number + (done / total if total else 0), count, note)
-
-    return shown

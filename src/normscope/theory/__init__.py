@@ -1,1 +1,4 @@
-"""What the numbers mean: laws, budget, dynamics. Never torch."""
+"""What the measurements mean: measures, growth laws, dynamics, and a summary of them.
+
+numpy and scipy, never torch. From outside, use the functions that the folders name, and `answer`.
+"""

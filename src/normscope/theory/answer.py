@@ -1,65 +1,231 @@
-"""The whole of a run's growth in one page of text: sentences first, then the numbers under them."""
+"""A run's growth summed up: the numbers and sentences that a reader should see first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from normscope.errors import NormscopeError, SeriesError
 from normscope.run import Run
 from normscope.table import Value
-from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
+from normscope.theory.dynamics.budget import NormBudget, norm_budget
+from normscope.theory.dynamics.forecast import Forecast, forecast_series
+from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
+from normscope.theory.laws.groups import GroupFits, fit_groups
+from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
 from normscope.theory.measures.measures import Grouped, group
+from normscope.theory.measures.series_set import series
+from normscope.theory.measures.time_series import Series, reference
+
+CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is worth a word
+MOST_LAYERS = 64  # more layers than this are not fitted one by one
+AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The highest or lowest point of a series, clearly beyond both of its ends."""
+
+    kind: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Direction:
+    """How the parameters turned: cosines between checkpoints, and the last of them in detail."""
+
+    previous: int
+    step: int
+    cosine: float
+    alignment: float
+    first_cosine: float
+    lowest_cosine: float
+
+
+@dataclass(frozen=True)
+class Highlights:
+    """The numbers of a summary; None where something is not known."""
+
+    first_step: int
+    last_step: int
+    first_norm: float
+    last_norm: float
+    turn: Turn | None
+    fit: GrowthFit | None
+    direction: Direction | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a report draws of one stage or series: every result that follows from its norms and sums.
+
+    `no_fit` says why there is no fit.
+    """
+
+    norms: Series
+    highlights: Highlights
+    fit: GrowthFit | None
+    no_fit: str
+    layer_fits: GroupFits | None
+    budget: NormBudget | None
+    layer_budgets: tuple[NormBudget, ...]
+    forecast: Forecast | None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of the norm, by which law, and of what the growth was made."""
+    """How the norm changed, by which law, and which parts the growth is made of."""
 
     sentences: tuple[str, ...]
     facts: dict[str, Value]
     laws: tuple[LawFit, ...]
 
 
-def answer(run: Run, *, scope: str = "body", stage: str | None = None) -> Answer:
+def answer(run: Run, *, scope: str | None = None, stage: str | None = None) -> Answer:
     """Sum up how the norm of a run grew."""
-    grouped = group(run, scope=scope, stage=stage)
+    (norms,) = series(run, scope=scope, stage=stage)
     fit = fit_growth(run, scope=scope, stage=stage)
-    facts = _extent(grouped) | _law(fit) | _direction(grouped) | _budget(grouped)
+    total = group(run, scope=scope or "body", stage=stage)
+    facts = _facts(highlights(norms, fit, total)) | _budget_fact(total)
     return Answer(fit.sentences, facts, fit.laws)
 
 
-def _extent(grouped: Grouped) -> dict[str, Value]:
-    norm = grouped.measure("norm")[:, 0]
-    return {
-        f"norm at step {grouped.steps[0]}": float(norm[0]),
-        f"norm at step {grouped.steps[-1]}": float(norm[-1]),
-        "growth": f"{norm[-1] / norm[0]:.3f} ×" if norm[0] else None,
+def run_results(run: Run, stage: str, total: Grouped) -> Results:
+    """The results of one stage of a run; `total` are its sums over the whole body."""
+    (norms,) = series(run, stage=stage)
+    norms = replace(norms, name="The norm")
+    fit, no_fit = _fit(norms)
+    budgets = _budgets(run, stage)
+    return Results(
+        norms=norms,
+        highlights=highlights(norms, fit, total),
+        fit=fit,
+        no_fit=no_fit,
+        layer_fits=_layer_fits(run, stage, len(norms)),
+        budget=budgets[0] if budgets else None,
+        layer_budgets=budgets[1:],
+        forecast=_forecast(norms, Rates.of_run(run, stage)),
+    )
+
+
+def series_results(norms: Series) -> Results:
+    """The results of a series of norms, where nothing else is known."""
+    fit, no_fit = _fit(norms)
+    t5 = reference("t5-base")
+    published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
+    return Results(
+        norms=norms,
+        highlights=highlights(norms, fit),
+        fit=fit,
+        no_fit=no_fit,
+        layer_fits=None,
+        budget=norm_budget("t5-base")[0] if published else None,
+        layer_budgets=(),
+        forecast=_forecast(norms, None),
+    )
+
+
+def highlights(norms: Series, fit: GrowthFit | None, total: Grouped | None = None) -> Highlights:
+    """The numbers of a summary; `total` are the sums over the whole scope, where they are known."""
+    return Highlights(
+        first_step=int(norms.steps[0]),
+        last_step=int(norms.steps[-1]),
+        first_norm=float(norms.values[0]),
+        last_norm=float(norms.values[-1]),
+        turn=_turn(norms),
+        fit=fit,
+        direction=None if total is None else _direction(total),
+    )
+
+
+def _turn(norms: Series) -> Turn | None:
+    values, ends = norms.values, norms.values[[0, -1]]
+    for kind, place, beyond in (
+        ("peak", np.argmax(values), values.max() / ends.max() - 1),
+        ("low", np.argmin(values), 1 - values.min() / ends.min()),
+    ):
+        if beyond > CLEAR_TURN:
+            return Turn(kind, int(norms.steps[place]), float(values[place]))
+    return None
+
+
+def _direction(total: Grouped) -> Direction | None:
+    cosine, alignment = total.measure("cosine")[:, 0], total.measure("alignment")[:, 0]
+    there = np.flatnonzero(np.isfinite(cosine))
+    if not there.size:
+        return None
+    known, last = cosine[there], there[-1]
+    return Direction(
+        previous=int(total.previous[last]),
+        step=int(total.steps[last]),
+        cosine=float(known[-1]),
+        alignment=float(alignment[last]),
+        first_cosine=float(known[0]),
+        lowest_cosine=float(known.min()),
+    )
+
+
+def _fit(norms: Series) -> tuple[GrowthFit | None, str]:
+    """The fit, or the reason why there is none."""
+    try:
+        return fit_series(norms), ""
+    except SeriesError as error:
+        return None, f"No growth law: {error}."
+
+
+def _layer_fits(run: Run, stage: str, points: int) -> GroupFits | None:
+    """The law of every layer, where there are enough points and not too many layers."""
+    layers = len(group(run, by="layer", stage=stage).groups)
+    if points < ENOUGH_TO_CHOOSE or not 1 < layers <= MOST_LAYERS:
+        return None
+    try:
+        return fit_groups(run, by="layer", stage=stage)
+    except SeriesError:
+        return None
+
+
+def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
+    """The budget of the whole, then those of the layers if there are several; none without intervals."""
+    try:
+        layers = norm_budget(run, by="layer", stage=stage)
+        return (*norm_budget(run, stage=stage), *(layers if len(layers) > 1 else ()))
+    except SeriesError:
+        return ()
+
+
+def _forecast(norms: Series, rates: Rates | None) -> Forecast | None:
+    if len(norms) < ENOUGH_TO_CHOOSE:
+        return None
+    try:
+        return forecast_series(norms, int(norms.steps[-1]) * AHEAD, recorded=rates)
+    except NormscopeError:
+        return None
+
+
+def _facts(found: Highlights) -> dict[str, Value]:
+    facts: dict[str, Value] = {
+        f"norm at step {found.first_step}": found.first_norm,
+        f"norm at step {found.last_step}": found.last_norm,
+        "growth": f"{found.last_norm / found.first_norm:.3f} ×" if found.first_norm else None,
     }
-
-
-def _law(fit: GrowthFit) -> dict[str, Value]:
-    facts: dict[str, Value] = {"law": f"{fit.best}: {fit.law().formula}"}
-    if fit.exponent is not None:
-        low, high = fit.exponent.low, fit.exponent.high
-        facts["free exponent p"] = f"{fit.exponent.value:.3f} (95 %: {low:.3f} to {high:.3f})"
+    if found.fit is not None:
+        facts["law"] = f"{found.fit.best}: {found.fit.law().formula}"
+        if exponent := found.fit.exponent:
+            interval = f"95 %: {exponent.low:.3f} to {exponent.high:.3f}"
+            facts["free exponent p"] = f"{exponent.value:.3f} ({interval})"
+    if turned := found.direction:
+        ends = f"{turned.first_cosine:.4f} first, {turned.cosine:.4f} last"
+        facts["cosine between checkpoints"] = f"{ends}, {turned.lowest_cosine:.4f} lowest"
     return facts
 
 
-def _direction(grouped: Grouped) -> dict[str, Value]:
-    cosine = grouped.measure("cosine")[:, 0]
-    there = cosine[np.isfinite(cosine)]
-    if not len(there):
-        return {}
-    ends = f"{there[0]:.4f} first, {there[-1]:.4f} last, {there.min():.4f} lowest"
-    return {"cosine between checkpoints": ends}
-
-
-def _budget(grouped: Grouped) -> dict[str, Value]:
+def _budget_fact(total: Grouped) -> dict[str, Value]:
     """Over all intervals the growths add up to ‖θ_T‖² − ‖θ₀‖²."""
-    radial, diffusive = (float(np.nansum(grouped.measure(part))) for part in ("radial", "diffusive"))
+    radial, diffusive = (float(np.nansum(total.measure(part))) for part in ("radial", "diffusive"))
     if radial + diffusive == 0:
         return {}
-    return {
-        "norm budget": f"Δ‖θ‖² = {radial + diffusive:.4g} = {radial:.4g} radial + {diffusive:.4g} diffusive"
-    }
+    parts = f"{radial:.4g} radial + {diffusive:.4g} diffusive"
+    return {"norm budget": f"Δ‖θ‖² = {radial + diffusive:.4g} = {parts}"}

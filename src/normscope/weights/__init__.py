@@ -1,1 +1,1 @@
-"""What is computed from parameters alone."""
+"""Whatever is computed from parameters alone, from files (`scan`, `audit`) or while training (`monitor`)."""

@@ -1,5 +1,5 @@
-"""One module per checkpoint format, each turning files into a `Checkpoint`, and what several of them share.
+"""One module per checkpoint format, which turns files into a `Checkpoint`, and what several formats share.
 
-From outside, use `registry`: `open_file`, `recognise`, `FOLDER_FORMATS`, `known_formats`. A format
-module is imported by the registry, and by discovery where the format spans several files.
+From outside, use `registry`. The only other importer of format modules is `series.discovery`, for
+formats whose checkpoints consist of several files.
 """

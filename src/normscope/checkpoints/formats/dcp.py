@@ -1,8 +1,8 @@
 """torch.distributed.checkpoint folders, read without a process group and without torch.
 
-`.metadata` is a pickle of torch.distributed.checkpoint.metadata.Metadata: for each tensor
-its dtype, size and chunks, and for each chunk a file, an offset and a length. Those bytes
-are a whole torch.save archive of the chunk.
+`.metadata` is a pickle of torch.distributed.checkpoint.metadata.Metadata: the dtype, size and chunks
+of each tensor, and the file, offset and length of each chunk. Those bytes are a complete torch.save
+archive of the chunk.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.checkpoints.base import Buffer, Checkpoint, File, Folder, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, TableCheckpoint
-from normscope.checkpoints.formats.model_entries import select_model
-from normscope.checkpoints.formats.tiles import Block, tile
+from normscope.checkpoints.base import ITEM_SIZES, Buffer, Checkpoint, File, Folder, Tensor
+from normscope.checkpoints.extents import Extent, Extras, TableCheckpoint
+from normscope.checkpoints.formats.model_entries import no_parameters, select_model
+from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
-from normscope.checkpoints.formats.torch.pickle_values import Call, Global
+from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global
 from normscope.checkpoints.formats.torch.pickles import read_single, read_single_value
-from normscope.checkpoints.formats.torch.records import ITEM_SIZES
 from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS
 from normscope.checkpoints.storage.local import PartFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -30,7 +29,7 @@ _LIMIT = 300_000_000
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where one chunk, or one pickled object, lies."""
+    """Where one chunk, or one pickled object, is stored."""
 
     file: str
     offset: int
@@ -38,46 +37,45 @@ class _Stored:
 
 
 def is_dcp(folder: Folder) -> bool:
-    """Whether the folder holds a .metadata file and data files of torch's naming."""
+    """Whether the folder contains a .metadata file and .distcp files."""
     names = folder.names()
     return METADATA in names and any(name.endswith(".distcp") for name in names)
 
 
 def open_dcp(folder: Folder) -> Checkpoint:
-    """The model in a folder that FSDP2 or any user of torch.distributed.checkpoint wrote."""
+    """Open the model in a folder that FSDP2, or anything else with torch.distributed.checkpoint, wrote."""
     metadata = _read_metadata(folder.file(METADATA))
     try:
-        return _Reader(folder, metadata).open()
+        return _DcpReader(folder, metadata).open()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptCheckpoint(
-            f"{folder.name}/{METADATA} is not as torch writes it ({type(error).__name__}: {str(error)[:80]})."
+            f"{folder.name}/{METADATA} is not in the form that torch writes "
+            f"({type(error).__name__}: {str(error)[:80]})."
         ) from None
 
 
-class _Reader:
-    """Turns the metadata's records into a table."""
+class _DcpReader:
+    """Turns the records of the metadata into a table of tensors."""
 
     def __init__(self, folder: Folder, metadata: Mapping[str, Any]) -> None:
         self.folder, self.present = folder, set(folder.names())
         self.entries: dict[str, Any] = dict(metadata["state_dict_metadata"])
         self.paths = metadata.get("planner_data") or {}
-        self.places = _places(metadata["storage_data"])
+        self.stored = _stored_chunks(metadata["storage_data"])
         self.files: dict[str, File] = {}
 
     def open(self) -> Checkpoint:
-        """Choose the model's tensors and place each."""
+        """Choose the tensors of the model and find their bytes."""
         described = {name: e for name, e in self.entries.items() if _class(e) == "TensorStorageMetadata"}
         by_path = {self._path(name): name for name in described}
         selection = select_model(by_path)
         tensors: dict[str, Tensor] = {}
         extents: dict[str, Extent] = {}
         for path, name in selection.names.items():
-            tensor, extents[name] = self._place(name, by_path[path], described[by_path[path]].state)
+            tensor, extents[name] = self._locate(name, by_path[path], described[by_path[path]].state)
             tensors[name] = tensor
         if not tensors:
-            raise CheckpointError(
-                f"{self.folder.name} holds no model's tensors, only {sorted(selection.skipped)[:3]}."
-            )
+            raise no_parameters(self.folder.name, selection.skipped)
         extras = Extras(selection.skipped, self._step())
         return TableCheckpoint("dcp", list(self.files.values()), tensors, extents, extras)
 
@@ -85,16 +83,16 @@ class _Reader:
         path = self.paths.get(name) if isinstance(self.paths, dict) else None
         return tuple(map(str, path)) if isinstance(path, tuple) and path else (name,)
 
-    def _place(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, Extent]:
+    def _locate(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, Extent]:
         dtype, shape = _dtype(state["properties"]), _size(state["size"])
-        blocks = []
+        tiles = []
         for chunk in state["chunks"]:
             offsets, sizes = _size(chunk.state["offsets"]), _size(chunk.state["sizes"])
-            stored = self.places.get(key, {}).get(offsets)
+            stored = self.stored.get(key, {}).get(offsets)
             if stored is None:
-                raise CorruptCheckpoint(f"{self.folder.name} does not say where {key[:200]!r} lies.")
-            blocks.append(Block(offsets, sizes, _Chunk(self._part(stored), sizes, dtype)))
-        return Tensor(name, shape, dtype, key), tile(key, shape, ITEM_SIZES[dtype], blocks)
+                raise CorruptCheckpoint(f"{self.folder.name} does not say where {key[:200]!r} is stored.")
+            tiles.append(Tile(offsets, sizes, _Chunk(self._part(stored), sizes, dtype)))
+        return Tensor(name, shape, dtype, key), join_tiles(key, shape, ITEM_SIZES[dtype], tiles)
 
     def _part(self, stored: _Stored) -> PartFile:
         if stored.file not in self.present:
@@ -106,7 +104,7 @@ class _Reader:
         return PartFile(self.files[stored.file], stored.offset, stored.length)
 
     def _step(self) -> int | None:
-        """The step, which is a pickled number of its own; None if there is none or it is unreadable."""
+        """The step, which is pickled on its own; None if there is none or it cannot be read."""
         for name in self.entries:
             path = self._path(name)
             if (
@@ -114,7 +112,7 @@ class _Reader:
                 and len(path) <= 3
                 and _class(self.entries[name]) == "BytesStorageMetadata"
             ):
-                stored = next(iter(self.places.get(name, {}).values()), None)
+                stored = next(iter(self.stored.get(name, {}).values()), None)
                 value = read_single_value(self._part(stored)) if stored else None
                 if type(value) is int and 0 <= value < 1 << 62:
                     return value
@@ -122,24 +120,24 @@ class _Reader:
 
 
 class _Chunk(Extent):
-    """A chunk's archive, opened when its bytes are first wanted."""
+    """The archive of a chunk, opened when its bytes are first read."""
 
     def __init__(self, file: PartFile, sizes: tuple[int, ...], dtype: str) -> None:
         self._file, self._sizes, self._dtype = file, sizes, dtype
         self._extent: Extent | None = None
 
     def read(self, start: int, stop: int) -> Buffer:
-        """From the one tensor in the archive."""
+        """Read from the one tensor in the archive."""
         return self._open().read(start, stop)
 
     def drop(self, start: int, stop: int) -> None:
-        """To the one tensor in the archive."""
+        """Drop the bytes of the one tensor in the archive."""
         if self._extent is not None:
             self._extent.drop(start, stop)
 
     @property
     def zero_copy(self) -> bool:
-        """As the one tensor in the archive does."""
+        """Same as the one tensor in the archive."""
         return self._file.zero_copy and self._open().zero_copy
 
     def _open(self) -> Extent:
@@ -147,7 +145,7 @@ class _Chunk(Extent):
             tensor, extent = read_single(self._file)
             if tensor.shape != self._sizes or tensor.dtype != self._dtype:
                 raise CorruptCheckpoint(
-                    f"{self._file.name} holds {tensor.dtype} {list(tensor.shape)}, "
+                    f"{self._file.name} contains {tensor.dtype} {list(tensor.shape)}, "
                     f"but {METADATA} says {self._dtype} {list(self._sizes)}."
                 )
             self._extent = extent
@@ -156,19 +154,19 @@ class _Chunk(Extent):
 
 def _read_metadata(file: File) -> Mapping[str, Any]:
     if file.size > _LIMIT:
-        raise CorruptCheckpoint(f"{file.name} is larger than any real one ({file.size:,} bytes).")
+        raise CorruptCheckpoint(f"{file.name} is too large: {file.size:,} bytes (limit {_LIMIT:,}).")
     try:
         value = unpickle(memoryview(file.peek(0, file.size))).value
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"{file.name}: {error}. Copy or save it again.") from None
     if _class(value) != "Metadata" or not isinstance(value.state, dict):
-        raise CorruptCheckpoint(f"{file.name} is no metadata of torch.distributed.checkpoint.")
+        raise CorruptCheckpoint(f"{file.name} is not a torch.distributed.checkpoint metadata file.")
     return value.state
 
 
-def _places(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored]]:
-    """Name → offsets → place; a pickled object has no offsets."""
-    places: defaultdict[str, dict[tuple[int, ...], _Stored]] = defaultdict(dict)
+def _stored_chunks(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored]]:
+    """Name → offsets of a chunk → where it is stored; a pickled object has no offsets."""
+    stored: defaultdict[str, dict[tuple[int, ...], _Stored]] = defaultdict(dict)
     for index, info in dict(storage_data).items():
         if info.state.get("transform_descriptors"):
             raise CheckpointError(
@@ -176,24 +174,24 @@ def _places(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored]]:
             )
         offsets = _size(index.state["offset"]) if index.state.get("offset") is not None else ()
         state = info.state
-        places[index.state["fqn"]][offsets] = _Stored(
+        stored[index.state["fqn"]][offsets] = _Stored(
             state["relative_path"], int(state["offset"]), int(state["length"])
         )
-    return dict(places)
+    return dict(stored)
 
 
 def _class(value: Any) -> str:
-    """The name of a class of torch.distributed.checkpoint; the only ones that are looked at."""
-    function = value.function if isinstance(value, Call) else None
+    """The class name of an object of torch.distributed.checkpoint; "" for any other."""
+    function = value.function if isinstance(value, CallRecord) else None
     known = isinstance(function, Global) and function.module.startswith("torch.distributed.checkpoint.")
     return function.name if isinstance(function, Global) and known else ""
 
 
 def _size(value: Any) -> tuple[int, ...]:
-    """A torch.Size, which is pickled as a call on a tuple."""
-    numbers = tuple(value.args[0]) if isinstance(value, Call) else tuple(value)
+    """The integers of a torch.Size, which is pickled as a call on a tuple."""
+    numbers = tuple(value.args[0]) if isinstance(value, CallRecord) else tuple(value)
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
-        raise ValueError("a size is no count")
+        raise ValueError("a size is not a non-negative integer")
     return numbers
 
 

@@ -1,7 +1,7 @@
-"""GGUF, llama.cpp's files: plain dtypes as they are, quantised ones turned back into float32.
+"""GGUF, the files of llama.cpp: plain dtypes are read as they are, quantised ones as float32.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The header is read here; only the
-quantised blocks need the `gguf` package, which knows their layouts.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Only quantised tensors
+need the `gguf` package, which knows the layouts of their blocks.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
-from normscope.checkpoints.formats.torch.records import ITEM_SIZES
+from normscope.checkpoints.base import ITEM_SIZES, Buffer, Checkpoint, File, Tensor
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.optional import require
 
@@ -32,12 +31,12 @@ _HEADER_LIMIT, _TENSORS, _VALUES = 200_000_000, 300_000, 5_000_000
 
 
 def is_gguf(file: File) -> bool:
-    """Whether the file begins with GGUF."""
+    """Whether the file begins with the letters GGUF."""
     return file.size >= 24 and file.peek(0, 4) == b"GGUF"
 
 
 def open_gguf(file: File) -> Checkpoint:
-    """The tensors under llama.cpp's names; GGUF lists the fastest axis first, we the slowest."""
+    """Open the tensors, named as in llama.cpp; shapes are reversed, as GGUF lists the fastest axis first."""
     try:
         infos, start = _read_header(file)
     except (struct.error, ValueError, IndexError) as error:
@@ -48,7 +47,7 @@ def open_gguf(file: File) -> Checkpoint:
     for info in infos:
         if info.kind not in _PLAIN:
             quantised.add(_quantisation(info.kind).name)
-        dtype, extents[info.name] = _place(file, info, start)
+        dtype, extents[info.name] = _locate(file, info, start)
         tensors[info.name] = Tensor(info.name, info.shape, dtype, info.name)
     notes = (f"dequantised from {', '.join(sorted(quantised))}",) if quantised else ()
     return TableCheckpoint("gguf", [file], tensors, extents, Extras(notes=notes))
@@ -56,6 +55,8 @@ def open_gguf(file: File) -> Checkpoint:
 
 @dataclass(frozen=True)
 class _Info:
+    """The description of a tensor in the header; `kind` is GGML's number of its dtype."""
+
     name: str
     shape: tuple[int, ...]
     kind: int
@@ -63,7 +64,7 @@ class _Info:
 
 
 class _Cursor:
-    """Reads forward through the header, fetching more of the file as it goes."""
+    """Reads the header from front to back, fetching more of the file as needed."""
 
     def __init__(self, file: File) -> None:
         self._file, self._data, self.position = file, b"", 0
@@ -73,7 +74,7 @@ class _Cursor:
         """The next bytes."""
         stop = self.position + count
         if count > _HEADER_LIMIT or stop > min(self._file.size, _HEADER_LIMIT):
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated or too large")
         while stop > len(self._data):
             end = min(self._file.size, max(stop, 2 * len(self._data), 1 << 16))
             self._data += self._file.peek(len(self._data), end)
@@ -90,10 +91,10 @@ class _Cursor:
         return self.take(self.number("<Q")).decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """The next metadata value; arrays are passed over, since none of them is needed."""
+        """The next metadata value; arrays are skipped, because none of them is needed."""
         self._values += 1
         if self._values > _VALUES or depth > 4:
-            raise ValueError("more metadata than any real file has")
+            raise ValueError(f"too much metadata (limit {_VALUES:,} values, 4 levels)")
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
@@ -116,10 +117,10 @@ def _read_header(file: File) -> tuple[list[_Info], int]:
     cursor.take(4)
     version = cursor.number("<I")
     if version not in (2, 3):
-        raise CheckpointError(f"{file.name} is GGUF version {version}; versions 2 and 3 are known.")
+        raise CheckpointError(f"{file.name} is GGUF version {version}; versions 2 and 3 are supported.")
     count, pairs = cursor.number("<Q"), cursor.number("<Q")
     if count > _TENSORS or pairs > _TENSORS:
-        raise ValueError("more entries than any real file has")
+        raise ValueError(f"{count:,} tensors and {pairs:,} metadata entries (limit {_TENSORS:,})")
     alignment = 32
     for _ in range(pairs):
         key = cursor.text()
@@ -127,10 +128,10 @@ def _read_header(file: File) -> tuple[list[_Info], int]:
         if key == "general.alignment" and isinstance(value, int):
             alignment = value
     if not 0 < alignment <= 1 << 20:
-        raise ValueError("an alignment that cannot be")
+        raise ValueError(f"invalid alignment {alignment}")
     infos = [_read_info(cursor) for _ in range(count)]
     if len({info.name for info in infos}) != count:
-        raise ValueError("a tensor's name stands twice")
+        raise ValueError("a tensor name appears twice")
     return infos, -(-cursor.position // alignment) * alignment
 
 
@@ -138,23 +139,23 @@ def _read_info(cursor: _Cursor) -> _Info:
     name = cursor.text()
     axes = cursor.number("<I")
     if axes > 8:
-        raise ValueError("more axes than there can be")
+        raise ValueError(f"a tensor of {axes} axes (limit 8)")
     shape = tuple(cursor.number("<Q") for _ in range(axes))[::-1]
     if any(size >= 1 << 62 for size in shape):
-        raise ValueError("a shape that cannot be")
+        raise ValueError("a size in a shape is too large")
     return _Info(name, shape, cursor.number("<I"), cursor.number("<Q"))
 
 
-def _place(file: File, info: _Info, start: int) -> tuple[str, Extent]:
+def _locate(file: File, info: _Info, start: int) -> tuple[str, Extent]:
     begin = start + info.offset
     if info.kind in _PLAIN:
         dtype = _PLAIN[info.kind]
         _check(file, info, begin, math.prod(info.shape) * ITEM_SIZES[dtype])
-        return dtype, Span(file, begin)
+        return dtype, ByteRange(file, begin)
     quant = _quantisation(info.kind)
     if info.shape[-1:] == () or info.shape[-1] % quant.elements:
         raise CorruptCheckpoint(
-            f"{file.name} has rows of {info.name[:200]!r} that are no whole {quant.name} blocks."
+            f"{file.name}: the rows of {info.name[:200]!r} are not a whole number of {quant.name} blocks."
         )
     _check(file, info, begin, math.prod(info.shape) // quant.elements * quant.nbytes)
     return "float32", Quantised(file, begin, quant)
@@ -170,7 +171,7 @@ def _check(file: File, info: _Info, begin: int, size: int) -> None:
 
 @dataclass(frozen=True)
 class Quantisation:
-    """A block layout: so many elements in so many bytes."""
+    """A block layout: the number of elements and of bytes per block."""
 
     name: str
     kind: Any
@@ -185,7 +186,7 @@ def _quantisation(kind: int) -> Quantisation:
         elements, nbytes = gguf.GGML_QUANT_SIZES[found]
     except (ValueError, KeyError):
         raise CheckpointError(
-            f"GGUF's tensor type {kind} is unknown to the installed gguf package."
+            f"The installed gguf package does not know the tensor type {kind}; upgrade it."
         ) from None
     return Quantisation(found.name, found, elements, nbytes)
 
@@ -201,7 +202,7 @@ class Quantised(Extent):
     def read(self, start: int, stop: int) -> Buffer:
         """Dequantise the blocks that cover the range."""
         if start == stop:
-            return b""  # which some of the package's types cannot do
+            return b""  # some types of the gguf package cannot dequantise nothing
         quants = require("gguf.quants", "gguf", "Reading quantised GGUF tensors")
         size = 4 * self.quant.elements
         first, last = start // size, -(-stop // size)

@@ -1,7 +1,7 @@
-"""llama2.c's .bin files: a header of seven numbers, then the weights one after the other.
+"""llama2.c's .bin files: a header of seven integers, followed by the weights.
 
-https://github.com/karpathy/llama2.c/blob/master/export.py: version 0 has neither magic nor
-version and is recognised by its size; version 1 is float32 behind a 256-byte header;
+https://github.com/karpathy/llama2.c/blob/master/export.py: version 0 has neither a magic
+number nor a version and is recognised by its size; version 1 is float32 after a 256-byte header;
 version 2 is int8 in groups, each with a float32 scale.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.errors import CorruptCheckpoint
 
 _MAGIC = 0x616B3432
@@ -25,7 +25,7 @@ Rows = list[tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class _Shape:
-    """The seven numbers of the header, and what follows from them."""
+    """The seven integers of the header, and what follows from them."""
 
     dim: int
     hidden: int
@@ -38,7 +38,7 @@ class _Shape:
 
     @property
     def plausible(self) -> bool:
-        """Whether a model can have these sizes."""
+        """Whether a model could have these sizes."""
         sizes = (self.dim, self.hidden, self.layers, self.heads, self.kv_heads, self.vocab, self.seq)
         fits = all(0 < n < 1 << 31 for n in sizes) and self.layers <= 10_000
         return fits and self.dim % self.heads == 0 and self.kv_heads <= self.heads
@@ -50,7 +50,7 @@ class _Shape:
 
 
 def is_llama2c(file: File) -> bool:
-    """Whether the file has the magic number, or just the size that its first numbers call for."""
+    """Whether the file has the magic number, or exactly the size that its first seven integers imply."""
     if file.size < 28 + 4:
         return False
     if int.from_bytes(file.peek(0, 4), "little") == _MAGIC:
@@ -60,7 +60,7 @@ def is_llama2c(file: File) -> bool:
 
 
 def open_llama2c(file: File) -> Checkpoint:
-    """The weights under the names that Meta's Llama gives them."""
+    """Open the weights, named as in Meta's Llama."""
     if int.from_bytes(file.peek(0, 4), "little") != _MAGIC:
         return _table(file, _rows_v0(_read_shape(file.peek(0, 28))), 28)
     if file.size < _HEADER_BYTES:
@@ -70,9 +70,7 @@ def open_llama2c(file: File) -> Checkpoint:
     numbers = _read_shape(head[8:36])
     shape = replace(numbers, shared=shared)
     if version not in (1, 2) or not shape.plausible:
-        raise CorruptCheckpoint(
-            f"{file.name} says llama2.c version {version} and {numbers}, which cannot be."
-        )
+        raise CorruptCheckpoint(f"{file.name} has an invalid llama2.c header: version {version}, {numbers}.")
     if version == 1:
         return _table(file, [*_norms(shape), *_matrices(shape)], _HEADER_BYTES)
     return _open_quantised(file, shape, int.from_bytes(head[37:41], "little"))
@@ -132,7 +130,7 @@ def _table(file: File, rows: Rows, start: int) -> Checkpoint:
             skipped[name] = "rotary table"
         else:
             tensors[name] = Tensor(name, shape, "float32", name)
-            extents[name] = Span(file, start)
+            extents[name] = ByteRange(file, start)
         start += 4 * math.prod(shape)
     return TableCheckpoint("llama2.c", [file], tensors, extents, Extras(skipped))
 
@@ -145,14 +143,16 @@ def _check_size(file: File, size: int) -> None:
 def _open_quantised(file: File, shape: _Shape, group: int) -> Checkpoint:
     norms, matrices = _norms(shape), _matrices(shape)
     if not 0 < group <= shape.dim or any(math.prod(size) % group for _, size in matrices):
-        raise CorruptCheckpoint(f"{file.name} says groups of {group}, into which its matrices do not divide.")
+        raise CorruptCheckpoint(
+            f"{file.name} has groups of {group} elements, which do not divide its matrices."
+        )
     start = _HEADER_BYTES
     tensors: dict[str, Tensor] = {}
     extents: dict[str, Extent] = {}
     for name, size, quantised in _marked(norms, matrices):
         count = math.prod(size)
         tensors[name] = Tensor(name, size, "float32", name)
-        extents[name] = Grouped(file, start, count, group) if quantised else Span(file, start)
+        extents[name] = GroupedInt8(file, start, count, group) if quantised else ByteRange(file, start)
         start += count + count // group * 4 if quantised else 4 * count
     _check_size(file, start)
     extras = Extras(notes=(f"dequantised from int8 in groups of {group}",))
@@ -165,8 +165,8 @@ def _marked(norms: Rows, matrices: Rows) -> Iterator[tuple[str, tuple[int, ...],
 
 
 @dataclass(frozen=True)
-class Grouped(Extent):
-    """int8 values followed by one float32 scale a group, read as float32."""
+class GroupedInt8(Extent):
+    """int8 values followed by one float32 scale per group, read as float32."""
 
     file: File
     start: int
@@ -174,7 +174,7 @@ class Grouped(Extent):
     group: int
 
     def read(self, start: int, stop: int) -> Buffer:
-        """Scale the groups that cover the range."""
+        """Dequantise the groups that cover the range."""
         first, last = start // (4 * self.group), -(-stop // (4 * self.group))
         values = self.file.read(self.start + first * self.group, self.start + last * self.group)
         scales = self.file.read(self.start + self.count + 4 * first, self.start + self.count + 4 * last)

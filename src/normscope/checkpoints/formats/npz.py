@@ -1,4 +1,4 @@
-"""NumPy's .npz: an archive of .npy members, each a short header and an array.
+"""NumPy's .npz: an archive of .npy members, each of them a short header and an array.
 
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from normscope.checkpoints.base import Checkpoint, File, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, StridedSpan, TableCheckpoint, Within
-from normscope.checkpoints.formats.torch.records import ITEM_SIZES
+from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Tensor
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, StridedView, TableCheckpoint, read_step
 from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS, is_beside_model
 from normscope.checkpoints.storage import zips
 from normscope.errors import CorruptCheckpoint, UnknownFormat
@@ -29,8 +28,8 @@ _DTYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class _Array:
-    """A .npy member's header."""
+class _NpyHeader:
+    """The header of a .npy member, and where its data begins."""
 
     descr: str
     fortran: bool
@@ -39,7 +38,7 @@ class _Array:
 
 
 def is_npz(file: File) -> bool:
-    """Whether the file is an archive of which all members are arrays."""
+    """Whether the file is an archive whose members are all arrays."""
     if not zips.is_zip(file):
         return False
     names = zips.read_directory(file)
@@ -47,7 +46,7 @@ def is_npz(file: File) -> bool:
 
 
 def open_npz(file: File) -> Checkpoint:
-    """The arrays of an archive; compressed ones are unpacked as they are read."""
+    """Open the arrays of an archive; compressed ones are decompressed as they are read."""
     tensors: dict[str, Tensor] = {}
     extents: dict[str, Extent] = {}
     skipped: dict[str, str] = {}
@@ -58,15 +57,15 @@ def open_npz(file: File) -> Checkpoint:
         array = _read_header(file, name, extent, member.size)
         dtype = _DTYPES.get(array.descr[1:]) if array.descr[0] != ">" else None
         if dtype is not None and name in STEP_KEYS and array.shape == () and dtype in ("int64", "int32"):
-            step = _scalar(extent, array, member.size)
+            step = read_step(ByteRange(extent, array.start), member.size - array.start)
         if reason := _reason(name, array, dtype):
             skipped[name] = reason
         elif dtype is not None:
-            extents[name] = _place(file, name, extent, array, ITEM_SIZES[dtype], member.size)
+            extents[name] = _locate(file, name, extent, array, ITEM_SIZES[dtype], member.size)
             tensors[name] = Tensor(name, array.shape, dtype, name)
     if not tensors:
-        raise UnknownFormat(f"{file.name} holds no arrays of numbers that could be parameters.")
-    notes = ("arrays of two unnamed bytes an element are taken for bfloat16",) if _has_void(tensors) else ()
+        raise UnknownFormat(f"{file.name} contains no numeric arrays that could be parameters.")
+    notes = ("arrays of the dtype V2 (two raw bytes) are read as bfloat16",) if _has_void(tensors) else ()
     return TableCheckpoint("npz", [file], tensors, extents, Extras(skipped, step, notes))
 
 
@@ -74,41 +73,39 @@ def _has_void(tensors: Mapping[str, Tensor]) -> bool:
     return any(tensor.dtype == "bfloat16" for tensor in tensors.values())
 
 
-def _reason(name: str, array: _Array, dtype: str | None) -> str | None:
+def _reason(name: str, array: _NpyHeader, dtype: str | None) -> str | None:
     if dtype is None:
         return f"NumPy's dtype {array.descr}"
     return "not a parameter" if is_beside_model(name.split("/")[0]) else None
 
 
-def _scalar(extent: Extent, array: _Array, size: int) -> int | None:
-    value = int.from_bytes(extent.read(array.start, size), "little", signed=True)
-    return value if value >= 0 else None
-
-
-def _read_header(file: File, name: str, extent: Extent, size: int) -> _Array:
+def _read_header(file: File, name: str, extent: Extent, size: int) -> _NpyHeader:
     head = bytes(extent.read(0, min(size, 12)))
     wide = head[6:7] in (b"\2", b"\3")
     begin = 12 if wide else 10
     length = int.from_bytes(head[8:begin], "little")
     if head[:6] != b"\x93NUMPY" or len(head) < begin or length > min(65536, size - begin):
-        raise CorruptCheckpoint(f"{file.name} has a member {name[:200]!r} that is no array.")
+        raise CorruptCheckpoint(f"{file.name} has a member {name[:200]!r} that is not an array.")
     text = bytes(extent.read(begin, begin + length)).decode("latin1")
     match = _HEADER.match(text)
     if match is None:
         if "'|O'" in text or "'descr': [" in text:
-            return _Array("|O", False, (), begin + length)
-        raise CorruptCheckpoint(f"{file.name} has an array {name[:200]!r} with the header {text[:100]!r}.")
+            return _NpyHeader("|O", False, (), begin + length)
+        raise CorruptCheckpoint(
+            f"{file.name} has an array {name[:200]!r} with an invalid header: {text[:100]!r}."
+        )
     shape = tuple(int(n) for n in match.group(3).replace(" ", "").split(",") if n)
-    return _Array(match.group(1), match.group(2) == "True", shape, begin + length)
+    return _NpyHeader(match.group(1), match.group(2) == "True", shape, begin + length)
 
 
-def _place(file: File, name: str, extent: Extent, array: _Array, width: int, size: int) -> Extent:
+def _locate(file: File, name: str, extent: Extent, array: _NpyHeader, width: int, size: int) -> Extent:
     if array.start + math.prod(array.shape) * width != size:
         raise CorruptCheckpoint(
-            f"{file.name} has {size - array.start:,} bytes for {name[:200]!r} of shape {list(array.shape)}."
+            f"{file.name} has {size - array.start:,} bytes for {name[:200]!r} of shape {list(array.shape)}, "
+            f"which needs {math.prod(array.shape) * width:,}."
         )
-    inside = Within(extent, array.start)
+    inside = ByteRange(extent, array.start)
     if not array.fortran or sum(n > 1 for n in array.shape) < 2 or 0 in array.shape:
         return inside
     strides = tuple(math.prod(array.shape[:axis]) for axis in range(len(array.shape)))
-    return StridedSpan(inside, array.shape, strides, width)
+    return StridedView(inside, array.shape, strides, width)

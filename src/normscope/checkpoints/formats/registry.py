@@ -1,4 +1,4 @@
-"""The formats that are known, each recognised by what is in the file."""
+"""The known checkpoint formats, built in or added by other packages; each recognises its files by content."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from normscope.checkpoints.formats.npz import is_npz, open_npz
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
 from normscope.checkpoints.formats.safetensors import is_safetensors, open_safetensors
 from normscope.checkpoints.formats.torch.pickles import is_pickle, is_torch_zip, open_legacy, open_torch_zip
-from normscope.errors import CorruptCheckpoint, UnknownFormat
+from normscope.errors import CorruptCheckpoint, PluginError, UnknownFormat
+from normscope.plugins import Plugin, plugins
 
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A checkpoint format of one file: how it is told from others, and what opens it."""
+    """A format whose checkpoints are single files.
+
+    `recognise` looks at the content. A file whose name ends with one of `suffixes` (such as
+    ".gguf") is taken for a checkpoint, so that a damaged one is an error and not overlooked.
+    """
 
     name: str
     suffixes: tuple[str, ...]
@@ -38,7 +43,7 @@ FORMATS = (
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """A checkpoint format that is a folder."""
+    """A format whose checkpoints are folders."""
 
     name: str
     recognise: Callable[[Folder], bool]
@@ -51,27 +56,59 @@ FOLDER_FORMATS = (
 )
 
 
+def file_formats() -> tuple[FileFormat, ...]:
+    """The built-in formats of single files, then those that other packages add."""
+    return (*FORMATS, *(format for format in _added() if isinstance(format, FileFormat)))
+
+
+def folder_formats() -> tuple[FolderFormat, ...]:
+    """The built-in formats of folders, then those that other packages add."""
+    return (*FOLDER_FORMATS, *(format for format in _added() if isinstance(format, FolderFormat)))
+
+
+def _added() -> list[FileFormat | FolderFormat]:
+    return [_checked(plugin) for plugin in plugins("formats")]
+
+
+def _checked(plugin: Plugin) -> FileFormat | FolderFormat:
+    if isinstance(plugin.value, FileFormat | FolderFormat):
+        return plugin.value
+    raise PluginError(
+        f"the format {plugin.name!r} of the package {plugin.package} should be a FileFormat or "
+        f"a FolderFormat, but is a {type(plugin.value).__name__}; repair or uninstall that package"
+    )
+
+
+def file_suffixes() -> tuple[str, ...]:
+    """The endings of names by which files are taken for checkpoints, in lower case."""
+    return tuple({suffix.lower() for format in file_formats() for suffix in format.suffixes})
+
+
 def known_formats() -> str:
-    """The formats' names, as a sentence lists them."""
+    """The names of all formats, as a list in a sentence."""
     grouped = ("sharded safetensors and PyTorch", "TensorFlow (.index with .data files)")
-    return ", ".join([*(f.name for f in FORMATS), *grouped, *(f.name for f in FOLDER_FORMATS)])
+    return ", ".join([*(f.name for f in file_formats()), *grouped, *(f.name for f in folder_formats())])
 
 
 def recognise(file: File) -> FileFormat | None:
-    """The format whose marks the file bears."""
-    return next((format for format in FORMATS if format.recognise(file)), None)
+    """The first format that recognises the content of the file."""
+    return next((format for format in file_formats() if format.recognise(file)), None)
+
+
+def recognise_folder(folder: Folder) -> FolderFormat | None:
+    """The first format that recognises the folder."""
+    return next((format for format in folder_formats() if format.recognise(folder)), None)
 
 
 def open_file(file: File) -> Checkpoint:
-    """The checkpoint in a file, whatever its name; UnknownFormat if it bears no known marks."""
+    """Open the checkpoint in a file, whatever its name; UnknownFormat if no format recognises it."""
     if file.size == 0:
         raise CorruptCheckpoint(f"{file.name} is empty. Copy or save it again.")
     found = recognise(file)
     if found is not None:
         return found.open(file)
-    claimed = next((f for f in FORMATS if file.name.lower().endswith(f.suffixes)), None)
-    if claimed is not None and claimed.name == "safetensors":
-        return claimed.open(file)  # its own error says what is wrong with the header
+    if file.name.lower().endswith(".safetensors"):
+        return open_safetensors(file)  # raises an error that says what is wrong with the header
     raise UnknownFormat(
         f"{file.name} is not a checkpoint in any known format; its first bytes are "
         f"{file.peek(0, min(8, file.size))!r}. Known formats: {known_formats()}."

@@ -1,8 +1,8 @@
-"""safetensors: one file or a folder of shards, its header checked before anything is mapped.
+"""safetensors, one file or several shards; the header is checked before anything is mapped.
 
 The file is an 8-byte little-endian header length, that many bytes of JSON, then the data:
 https://github.com/huggingface/safetensors#format. What the reference implementation
-refuses (holes, overlaps, a length that does not match) is refused here.
+refuses (gaps, overlaps, a wrong length) is refused here too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor, quoted
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.json_headers import HEADER_LIMIT, parse_object
 from normscope.errors import CorruptCheckpoint
+from normscope.words import some
 
 _SHARED_LIMIT = 4_000_000
-"""Headers up to this many bytes are kept for the next checkpoints of the series."""
+"""Parsed headers up to this many bytes are reused for the next checkpoints of a series."""
 
 # name in the file → (torch's name, bits)
 _DTYPES: Mapping[str, tuple[str, int]] = {
@@ -34,7 +35,7 @@ _DTYPES: Mapping[str, tuple[str, int]] = {
 
 
 def is_safetensors(file: File) -> bool:
-    """Whether the file begins with a header length and a brace."""
+    """Whether the file begins with a plausible header length and a brace."""
     if file.size < 10:
         return False
     head = file.peek(0, 9)
@@ -42,53 +43,54 @@ def is_safetensors(file: File) -> bool:
 
 
 def open_safetensors(file: File) -> Checkpoint:
-    """The checkpoint in one file."""
-    table = read_table(file)
-    return TableCheckpoint("safetensors", [file], table.tensors, _Spans(file, table.offsets))
+    """Open a checkpoint that is one file."""
+    header = read_safetensors_header(file)
+    return TableCheckpoint("safetensors", [file], header.tensors, _FileRanges(file, header.offsets))
 
 
 def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
-    """The checkpoint that an index file and its shards make up."""
+    """Open a checkpoint that consists of an index file and its shards."""
     index = folder.file(index_name)
     weight_map = read_weight_map(index)
     present = set(folder.names())
     files: list[File] = []
     tensors: dict[str, Tensor] = {}
-    extents: dict[str, Span] = {}
+    extents: dict[str, ByteRange] = {}
     skipped: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
         if shard not in present:
-            raise CorruptCheckpoint(f"{index.name} names the shard {shard!r}, which is not there.")
+            raise CorruptCheckpoint(f"{index.name} names the shard {shard!r}, which is missing. Copy it too.")
         files.append(folder.file(shard))
-        table = read_table(files[-1])
-        for name, tensor in table.tensors.items():
+        header = read_safetensors_header(files[-1])
+        for name, tensor in header.tensors.items():
             if weight_map.get(name) == shard:
-                tensors[name], extents[name] = tensor, Span(files[-1], table.offsets[name])
+                tensors[name], extents[name] = tensor, ByteRange(files[-1], header.offsets[name])
             else:
-                skipped[f"{name} ({shard})"] = "the index does not name it"
+                skipped[f"{name} ({shard})"] = "not listed in the index"
     if missing := sorted(weight_map.keys() - tensors.keys()):
-        raise CorruptCheckpoint(f"{index.name} names {missing[0]!r}, which no shard has.")
+        listed = some(quoted(missing))
+        raise CorruptCheckpoint(f"{index.name} lists tensors that no shard contains: {listed}.")
     return TableCheckpoint("safetensors", files, tensors, extents, Extras(skipped=skipped))
 
 
 def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
-    """The checkpoint in several files that have no index; a name must not stand twice."""
+    """Open a checkpoint of several shards without an index; a tensor must not appear twice."""
     files = [folder.file(name) for name in names]
     tensors: dict[str, Tensor] = {}
-    extents: dict[str, Span] = {}
+    extents: dict[str, ByteRange] = {}
     for file in files:
-        table = read_table(file)
-        for name, tensor in table.tensors.items():
+        header = read_safetensors_header(file)
+        for name, tensor in header.tensors.items():
             if name in tensors:
-                raise CorruptCheckpoint(f"{file.name} repeats the tensor {name!r} of another shard.")
-            tensors[name], extents[name] = tensor, Span(file, table.offsets[name])
+                raise CorruptCheckpoint(f"{file.name} contains the tensor {name!r}, as another shard does.")
+            tensors[name], extents[name] = tensor, ByteRange(file, header.offsets[name])
     return TableCheckpoint("safetensors", files, tensors, extents)
 
 
 def read_weight_map(index: File) -> dict[str, str]:
-    """Tensor name → shard's file name; a shard lies beside its index, never elsewhere."""
+    """Tensor name → file name of its shard; a path that leads out of the folder is refused."""
     if index.size > HEADER_LIMIT:
-        raise CorruptCheckpoint(f"{index.name} is larger than any real index ({index.size:,} bytes).")
+        raise CorruptCheckpoint(f"{index.name} is too large: {index.size:,} bytes (limit {HEADER_LIMIT:,}).")
     content = parse_object(index.peek(0, index.size), index.name)
     weight_map = content.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -96,28 +98,28 @@ def read_weight_map(index: File) -> dict[str, str]:
     for shard in weight_map.values():
         if not isinstance(shard, str) or set(shard) & {"/", "\\", "\0"} or shard in ("", ".", ".."):
             raise CorruptCheckpoint(
-                f"{index.name} names the shard {str(shard)[:80]!r}, which is no file name."
+                f"{index.name} names the shard {str(shard)[:80]!r}, which is not a file name."
             )
     return weight_map
 
 
 @dataclass(frozen=True)
-class Table:
-    """What a header says; checkpoints of one run share it, since their headers are the same."""
+class SafetensorsHeader:
+    """A parsed header; checkpoints of one run share it, because their headers are equal."""
 
     tensors: Mapping[str, Tensor]
     offsets: Mapping[str, int]
-    """Where each tensor begins in the file."""
+    """Offset of each tensor in the file."""
 
 
-class _Spans(Mapping[str, Extent]):
-    """A table's offsets as extents of one file, each made when it is asked for."""
+class _FileRanges(Mapping[str, Extent]):
+    """The extents of one file's tensors, each created when it is asked for."""
 
     def __init__(self, file: File, offsets: Mapping[str, int]) -> None:
         self._file, self._offsets = file, offsets
 
-    def __getitem__(self, name: str) -> Span:
-        return Span(self._file, self._offsets[name])
+    def __getitem__(self, name: str) -> ByteRange:
+        return ByteRange(self._file, self._offsets[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._offsets)
@@ -126,15 +128,15 @@ class _Spans(Mapping[str, Extent]):
         return len(self._offsets)
 
 
-def read_table(file: File) -> Table:
-    """The file's header, read and checked."""
+def read_safetensors_header(file: File) -> SafetensorsHeader:
+    """Read and check the header of a file."""
     if file.size < 8:
         raise CorruptCheckpoint(f"{file.name} is too short for a safetensors header ({file.size} bytes).")
     length = int.from_bytes(file.peek(0, 8), "little")
     if length > min(HEADER_LIMIT, file.size - 8):
         raise CorruptCheckpoint(
             f"{file.name} claims a header of {length:,} bytes in a file of {file.size:,}: "
-            "it is truncated or no safetensors file. Copy or save it again."
+            "it is truncated or not a safetensors file. Copy or save it again."
         )
     header = file.peek(8, 8 + length)
     parse = _parse_shared if length < _SHARED_LIMIT else _parse
@@ -144,7 +146,7 @@ def read_table(file: File) -> Table:
         raise CorruptCheckpoint(f"{file.name}: {error} Copy or save it again.") from None
 
 
-def _parse(header: bytes, size: int) -> Table:
+def _parse(header: bytes, size: int) -> SafetensorsHeader:
     tensors: dict[str, Tensor] = {}
     offsets: dict[str, int] = {}
     ends: list[tuple[int, int]] = []
@@ -155,7 +157,7 @@ def _parse(header: bytes, size: int) -> Table:
             offsets[name] = 8 + len(header) + start
             ends.append((start, stop))
     _check_cover(ends, size)
-    return Table(tensors, offsets)
+    return SafetensorsHeader(tensors, offsets)
 
 
 _parse_shared = lru_cache(maxsize=8)(_parse)
@@ -173,20 +175,20 @@ def _check_entry(name: str, info: Any) -> tuple[tuple[int, ...], str, int, int]:
     if not matches:
         raise CorruptCheckpoint(
             f"the tensor {name[:200]!r} is described as {str(info)[:200]}, which is not "
-            "a known dtype with a shape and data_offsets that agree."
+            "a known dtype with a shape and data_offsets that match."
         )
     return tuple(shape), dtype, start, stop
 
 
 def _check_cover(ends: list[tuple[int, int]], size: int) -> None:
-    """Tensors must fill the data from its first byte to its last, one after the other."""
+    """Check that the tensors fill the data from the first byte to the last, without gap or overlap."""
     position = 0
     for start, stop in sorted(ends):
         if start != position:
-            raise CorruptCheckpoint(f"tensors overlap, or leave a hole, at byte {position:,} of the data.")
+            raise CorruptCheckpoint(f"tensors overlap or leave a gap at byte {position:,} of the data.")
         position = stop
     if position != size:
         raise CorruptCheckpoint(
-            f"{position:,} bytes of tensors were expected and {size:,} are there: "
-            "it is truncated or was not written to the end."
+            f"{position:,} bytes of tensors were expected, but there are {size:,}: "
+            "it is truncated or was not completely written."
         )

@@ -1,4 +1,4 @@
-"""What a scan would read, told before it reads anything but headers."""
+"""What a scan would read, known from the headers alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPENERS = 8
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """One checkpoint: its format, tensors, parameters, and bytes to be read; tied tensors count once."""
+    """One checkpoint: its format, and its tensors, parameters and bytes, with tied tensors counted once."""
 
     step: int
     stage: str
@@ -29,28 +29,28 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class SeriesInfo:
-    """A series' checkpoints in order."""
+    """The checkpoints of a series, in order."""
 
     rows: tuple[CheckpointInfo, ...]
 
     @property
     def checkpoints(self) -> int:
-        """How many there are."""
+        """Number of checkpoints."""
         return len(self.rows)
 
     @property
     def tensors(self) -> int:
-        """Tensors of all checkpoints together."""
+        """Number of tensors in all checkpoints together."""
         return sum(row.tensors for row in self.rows)
 
     @property
     def bytes(self) -> int:
-        """Bytes that a scan of everything reads."""
+        """Bytes that a scan of all checkpoints reads."""
         return sum(row.bytes for row in self.rows)
 
 
-class Opens(Protocol):
-    """An entry of a series."""
+class OpenableEntry(Protocol):
+    """An entry of a series: a `series.Entry`, which this module cannot import."""
 
     @property
     def step(self) -> int: ...  # noqa: D102
@@ -63,17 +63,17 @@ class Opens(Protocol):
     def open(self) -> Checkpoint: ...  # noqa: D102
 
 
-def describe(entries: Sequence[Opens]) -> SeriesInfo:
-    """Read every entry's header, several at a time, since each may be a network's round trip."""
+def describe(entries: Sequence[OpenableEntry]) -> SeriesInfo:
+    """Read the header of every entry, several at a time, because each may be a network round trip."""
     with ThreadPoolExecutor(_OPENERS) as pool:
         return SeriesInfo(tuple(pool.map(_describe, entries)))
 
 
-def _describe(entry: Opens) -> CheckpointInfo:
+def _describe(entry: OpenableEntry) -> CheckpointInfo:
     checkpoint = entry.open()
     try:
-        once = {tensor.storage: tensor for tensor in checkpoint.tensors.values()}.values()
-        measured = [tensor for tensor in once if tensor.dtype in WIDTHS]
+        distinct = {tensor.storage: tensor for tensor in checkpoint.tensors.values()}.values()
+        measured = [tensor for tensor in distinct if tensor.dtype in WIDTHS]
         return CheckpointInfo(
             entry.step,
             entry.stage,

@@ -1,4 +1,4 @@
-"""What a checkpoint's name says: step, training stage and tokens seen."""
+"""What the name of a checkpoint says: step, training stage and tokens seen."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-SUFFIXES = (
-    ".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npz", ".gguf", ".index", ".pkl", ".tar", ".zarr",
-)  # fmt: skip
-"""File endings that are no part of a label; `model.ckpt-5100` keeps its own."""
+from normscope.checkpoints.formats.registry import file_suffixes
+
+_MORE_SUFFIXES = (".index", ".tar", ".zarr")
+"""Endings that are not part of a label, besides those of the formats; `model.ckpt-5100` keeps its own."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _NUMBER = r"([0-9]{1,18})(?![0-9])"
 _START = r"(?:^|[^a-z])"
 
-# Tried in this order: what counts optimizer steps comes before what merely numbers files.
+# Tried in this order: words that count optimizer steps come before words that only number files.
 _STEP_PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -38,7 +38,7 @@ _TOKENS = re.compile(
 
 @dataclass(frozen=True)
 class Label:
-    """Where in a training run a name places its checkpoint; None where it says nothing."""
+    """Step, stage and tokens seen, according to a name; None if the name does not say."""
 
     step: int | None
     stage: str = ""
@@ -46,7 +46,7 @@ class Label:
 
 
 def parse_label(name: str) -> Label:
-    """Read step, stage and tokens out of a file's or folder's name.
+    """Read step, stage and tokens from the name of a file or folder.
 
     `stage1-step721901-tokens6056B` is step 721,901 of stage1 after 6.056·10¹² tokens.
     """
@@ -58,16 +58,17 @@ def parse_label(name: str) -> Label:
 
 
 def names_step(name: str) -> bool:
-    """Whether a name says that it is a step's: `step_7` and `7` do, `my-model-7` does not."""
+    """Whether a name clearly names a step: `step_7` and `7` do, `my-model-7` does not."""
     text = strip_suffix(name).lower()
     return any(pattern.search(text) for pattern in _STEP_PATTERNS[:-1])
 
 
 def strip_suffix(name: str) -> str:
-    """The name without the endings that only tell the format."""
+    """The name without the endings that only name the format."""
+    suffixes = (*file_suffixes(), *_MORE_SUFFIXES)
     stripped = name.rstrip("/")
     while True:
-        shorter = next((stripped[: -len(s)] for s in SUFFIXES if stripped.lower().endswith(s)), "")
+        shorter = next((stripped[: -len(s)] for s in suffixes if stripped.lower().endswith(s)), "")
         if not shorter:
             return stripped
         stripped = shorter

@@ -1,5 +1,5 @@
-"""Where bytes are: local disks, Hugging Face repositories, anything fsspec can reach, zip archives.
+"""Where bytes come from: local disks, Hugging Face repositories, anything fsspec can reach, zip archives.
 
-Everything here is a `File` or a `Folder` of `checkpoints.base`; no module knows a checkpoint
-format.
+Every kind of storage is a `File` or a `Folder` (see `checkpoints.base`). No module here knows a
+checkpoint format.
 """

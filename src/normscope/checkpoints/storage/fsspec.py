@@ -1,4 +1,4 @@
-"""Anything that fsspec can reach: s3://, gs://, https://, memory:// and their likes."""
+"""Anything that fsspec can reach: s3://, gs://, https://, memory:// and so on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from normscope.errors import CheckpointError, MissingExtra
 from normscope.optional import require
 
 RETRY: Retry = DEFAULT_RETRY
-_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
 
 
 class FsspecFolder(Folder):
@@ -23,11 +23,11 @@ class FsspecFolder(Folder):
         self._entries: dict[str, dict[str, Any]] | None = None
 
     def names(self) -> Sequence[str]:
-        """Children by name; folders end with a slash."""
+        """Names of the children; folders end with a slash."""
         return sorted(self._list())
 
     def file(self, name: str) -> File:
-        """The child file, whose size the listing told."""
+        """The child file, with the size from the listing."""
         return open_url_file(
             self._filesystem, f"{self._path}/{name}", f"{self.name}/{name}", self._list()[name]
         )
@@ -40,7 +40,7 @@ class FsspecFolder(Folder):
         if self._entries is None:
             try:
                 listed = self._filesystem.ls(self._path, detail=True)
-            except Exception as error:  # each file system raises its own
+            except Exception as error:  # each file system has its own exceptions
                 raise CheckpointError(f"{self.name} cannot be listed: {_reason(error)}.") from None
             self._entries = {}
             for info in listed:
@@ -55,7 +55,7 @@ def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder, str]:
     fsspec = require("fsspec", "remote", f"Reading {url}")
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
-        filesystem.invalidate_cache()  # what was listed minutes ago may have grown
+        filesystem.invalidate_cache()  # a listing from minutes ago may be out of date
         info = filesystem.info(path)
     except ImportError as error:
         raise MissingExtra(str(error.name or error), "remote", f"Reading {url}") from None
@@ -66,24 +66,24 @@ def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder, str]:
     parent = FsspecFolder(filesystem, path.rsplit("/", 1)[0], url.rsplit("/", 1)[0])
     name = path.rsplit("/", 1)[-1]
     if filesystem.protocol in ("http", "https", ("http", "https")):
-        parent._entries = {name: info}  # a web server need not list its folders
+        parent._entries = {name: info}  # a web server may not be able to list its folders
     return parent, name
 
 
 def open_url_file(filesystem: Any, path: str, name: str, info: dict[str, Any]) -> File:
-    """The file at a path, whose size and, if there is one, entity tag `info` tells."""
+    """The file at a path; `info` has its size and, if the server gives one, its entity tag."""
     size = info.get("size")
     if size is None:
         raise CheckpointError(
-            f"{name} does not tell its size, so it cannot be read in parts; download it first."
+            f"The server does not say how large {name} is, so it cannot be read in parts; download it first."
         )
 
     def fetch(start: int, stop: int) -> Iterable[bytes]:
         try:
             yield filesystem.cat_file(path, start=start, end=stop)
-        except _LASTING as error:
+        except _PERMANENT as error:
             raise CheckpointError(f"{name} cannot be read: {_reason(error)}.") from None
-        except Exception as error:  # time-outs, resets and server errors of many libraries
+        except Exception as error:  # time-outs, resets and server errors, as many libraries raise them
             if _status(error) in (400, 401, 403, 404, 416):
                 raise CheckpointError(f"{name} cannot be read: {_reason(error)}.") from None
             raise Transient(_reason(error)) from None

@@ -1,4 +1,4 @@
-"""Hugging Face repositories: revisions as checkpoints, files read by HTTP range requests.
+"""Hugging Face repositories: each revision is a checkpoint, files are read by HTTP range requests.
 
 hf://OWNER/NAME[@REVISION][/FOLDER]. Nothing is written to the hub's cache.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from normscope.checkpoints.storage.remote import RangeFile
 from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, repeat
 from normscope.errors import CheckpointError, UsageError
 from normscope.optional import require
+from normscope.words import some
 
 SCHEME = "hf://"
 _BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -26,7 +27,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository, the revision named in its address, and a folder inside."""
+    """A repository, the revision in its address (if any), and a folder inside (or "")."""
 
     name: str
     revision: str | None
@@ -34,16 +35,16 @@ class Repository:
 
 
 def parse_address(address: str) -> Repository:
-    """hf://OWNER/NAME@REVISION/FOLDER, of which revision and folder may be missing."""
+    """Parse hf://OWNER/NAME[@REVISION][/FOLDER]."""
     parts = address.removeprefix(SCHEME).strip("/").split("/")
     if len(parts) < 2 or not all(parts):
-        raise UsageError(f"{address} is no repository's address; hf://OWNER/NAME was expected.")
+        raise UsageError(f"{address} is not the address of a repository; expected hf://OWNER/NAME.")
     name, _, revision = "/".join(parts[:2]).partition("@")
     return Repository(name, revision or None, "/".join(parts[2:]))
 
 
 def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> list[str]:
-    """The repository's branches and tags that match one of the patterns."""
+    """The branches and tags of a repository that match one of the patterns."""
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
     hub = _hub()
     refs = _ask(repository.name, lambda: hub.HfApi().list_repo_refs(repository.name))
@@ -51,48 +52,47 @@ def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> lis
     found = [name for name in dict.fromkeys(names) if any(fnmatch.fnmatchcase(name, p) for p in wanted)]
     if not found:
         raise CheckpointError(
-            f"{repository.name} has no revision that matches {' or '.join(wanted)}; "
-            f"it has {len(names)}, such as {', '.join(names[:5])}."
+            f"{repository.name} has no revision that matches {' or '.join(wanted)}; it has {some(names, 5)}."
         )
     return found
 
 
 def open_revisions(repository: Repository, revisions: Sequence[str]) -> list[HubFolder]:
-    """The revisions' trees, listed several at a time."""
+    """The files of each revision, listed by several threads."""
     with ThreadPoolExecutor(_LISTERS) as pool:
         return list(pool.map(lambda revision: _open_revision(repository, revision), revisions))
 
 
 class HubFolder(Folder):
-    """A folder of one revision, whose whole tree was listed at once."""
+    """A folder of one revision; the whole tree is listed with one request."""
 
     def __init__(self, repository: Repository, revision: str, files: dict[str, Any], prefix: str) -> None:
         self._repository, self._revision, self._files, self._prefix = repository, revision, files, prefix
         self.name = f"{SCHEME}{repository.name}@{revision}/{prefix}".rstrip("/")
 
     def names(self) -> Sequence[str]:
-        """Children by name; folders end with a slash."""
+        """Names of the children; folders end with a slash."""
         rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))
         return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
 
     def file(self, name: str) -> File:
-        """The file, with the size and hash that the listing told."""
+        """The child file, with the size and hash from the listing."""
         path = self._prefix + name
         info = self._files[path]
-        source = _Source(self._repository.name, self._revision, path)
+        fetcher = _RangeFetcher(self._repository.name, self._revision, path)
         digest = info.lfs.sha256 if info.lfs else info.blob_id
-        return RangeFile(f"{self.name}/{name}", info.size, source.fetch, digest=digest, retry=RETRY)
+        return RangeFile(f"{self.name}/{name}", info.size, fetcher.fetch, digest=digest, retry=RETRY)
 
     def folder(self, name: str) -> HubFolder:
-        """The folder, out of the same listing."""
+        """The child folder, from the same listing."""
         return HubFolder(self._repository, self._revision, self._files, f"{self._prefix}{name.rstrip('/')}/")
 
 
 RETRY: Retry = DEFAULT_RETRY
 
 
-class _Source:
-    """Fetches ranges of one file, through the address that the hub last gave for it."""
+class _RangeFetcher:
+    """Fetches ranges of one file from the address that the hub last gave for it."""
 
     def __init__(self, repository: str, revision: str, path: str) -> None:
         self._url = _hub().hf_hub_url(repository, path, revision=revision)
@@ -101,10 +101,10 @@ class _Source:
         self._lock = threading.Lock()
 
     def fetch(self, start: int, stop: int) -> Iterable[bytes]:
-        """One range request; the signed address is asked for anew when it has expired."""
+        """Make one range request; a signed address that has expired is renewed by the next attempt."""
         url, own = self._locate()
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        if own:  # the token is for the hub, not for the storage it points to
+        if own:  # the token is for the hub, not for the storage it redirects to
             headers |= _hub(".utils").build_hf_headers()
         try:
             with _hub().get_session().stream("GET", url, headers=headers, timeout=_TIMEOUT) as answer:
@@ -112,7 +112,7 @@ class _Source:
                 yield from answer.iter_raw()
         except (Transient, CheckpointError):
             raise
-        except Exception as error:  # of whichever HTTP library the hub's client uses
+        except Exception as error:  # depends on the HTTP library that the hub's client uses
             raise Transient(f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")) from None
 
     def _locate(self) -> tuple[str, bool]:
@@ -150,13 +150,13 @@ def _open_revision(repository: Repository, revision: str) -> HubFolder:
     return HubFolder(repository, revision, files, f"{repository.folder}/" if repository.folder else "")
 
 
-def _ask(name: str, question: Any) -> Any:
-    """An answer of the hub's API, asked for again while the hub is busy."""
+def _ask(name: str, call: Callable[[], Any]) -> Any:
+    """Call the hub's API, and retry while the hub is busy."""
     errors = _hub(".errors")
 
     def once() -> Any:
         try:
-            return question()
+            return call()
         except errors.HfHubHTTPError as error:
             status = getattr(error.response, "status_code", None)
             if status in _BUSY:
@@ -173,11 +173,11 @@ def _ask(name: str, question: Any) -> Any:
 
 
 def _retry_after(headers: Any) -> float | None:
-    """Seconds; a date in the header is left to our own backoff."""
+    """Seconds to wait according to the server; None for a date, so that our own backoff applies."""
     text = str(headers.get("Retry-After", ""))
     return float(text) if text.replace(".", "", 1).isdigit() else None
 
 
 def _hub(part: str = "") -> Any:
-    """huggingface_hub, or one of its modules, which it does not import by itself."""
+    """huggingface_hub, or one of its modules: it does not import them all by itself."""
     return require(f"huggingface_hub{part}", "hf", "Reading a Hugging Face repository")

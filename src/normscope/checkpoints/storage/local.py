@@ -1,4 +1,4 @@
-"""Local files, mapped on first use and let go when too many are open."""
+"""Local folders, and local files: mapped on first use, unmapped when too many are."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import os
 import resource
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.checkpoints.base import Buffer, File
-from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, Mapping, map_file
+from normscope.checkpoints.base import Buffer, File, Folder
+from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, PageMapping, map_file
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SAMPLES, SAMPLE_BYTES = 32, 2048
-MOST_MAPPED = 20_000  # with a spacer each, of the 65,530 stretches that Linux gives a process
+MOST_MAPPED = 20_000  # Linux allows a process 65,530 mappings; each file may need one more as a spacer
 
 
 class LocalFile(File):
     """A file on this machine; `read` borrows from a read-only mapping, without a copy.
 
-    Python's mmap keeps a descriptor for each mapping, so only so many files are mapped at
-    a time; the others are mapped again when they are next read, provided that they are
-    still the file they were.
+    Python's mmap keeps a file descriptor per mapping, so the number of mapped files is limited;
+    the others are mapped again when they are next read, if they have not changed since.
 
-    A mapped file that another program truncates kills the reader with SIGBUS. The size is
-    compared before each read, which leaves the moment between that and the use of the
-    buffer; files still being written are kept out by `follow`, not here.
+    If another program truncates a mapped file, reading it kills the process with SIGBUS. The size
+    is checked before each read, but not between that and the use of the buffer. `follow` keeps
+    files that are still being written out of a series.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -39,20 +39,20 @@ class LocalFile(File):
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
         self.size = status.st_size
         self._identity = _identity(status)
-        self._map: Mapping | None = None
+        self._map: PageMapping | None = None
 
     def read(self, start: int, stop: int) -> memoryview:
-        """A slice of the mapping; it stays valid after the file is closed."""
+        """A slice of the mapping, which stays valid after the file is closed."""
         self._check_range(start, stop)
         if start == stop:
             return memoryview(b"")
         mapping = self._map or self._open_map()
         if mapping.file.size() < stop:
-            raise CorruptCheckpoint(f"{self.name} became shorter while it was read; scan again.")
+            raise CorruptCheckpoint(f"{self.name} became shorter while it was being read; scan again.")
         return mapping.view[start:stop]
 
     def peek(self, start: int, stop: int) -> bytes:
-        """A copy by plain reads, for headers."""
+        """Like `read`, but a copy, without mapping the file."""
         self._check_range(start, stop)
         descriptor = self._descriptor()
         try:
@@ -61,10 +61,10 @@ class LocalFile(File):
             os.close(descriptor)
 
     def drop(self, start: int, stop: int) -> None:
-        """Let the pages up to `stop` leave this process's memory, by whole huge pages.
+        """Release the pages up to `stop` from this process's memory, in units of 2 MB.
 
-        The one that `stop` lies in stays until a later drop is past it: cutting it up costs
-        more than the two megabytes are worth, and whoever goes on reading maps it again.
+        The unit that contains `stop` stays until a later drop goes past it: splitting a huge page
+        costs more than 2 MB are worth, and the next read would need it again.
         """
         mapping = self._map
         first = start // HUGE_PAGE * HUGE_PAGE
@@ -74,12 +74,17 @@ class LocalFile(File):
 
     @property
     def zero_copy(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the file is mapped into memory now."""
+        return self._map is not None
+
+    @property
     def digest(self) -> str:
-        """Hash of the size and of samples spread over the file; of everything in a small one."""
+        """Hash of the size and of samples spread over the file; a small file is hashed completely."""
         result = hashlib.blake2b(str(self.size).encode(), digest_size=16)
         descriptor = self._descriptor()
         try:
@@ -90,9 +95,9 @@ class LocalFile(File):
         return result.hexdigest()
 
     def close(self) -> None:
-        """Forget the mapping; it ends when the last buffer into it does."""
+        """Release the mapping; the memory is unmapped when the last buffer into it is gone."""
         self._unmap()
-        _mapped.forget(self)
+        mapped_files.remove(self)
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.size:
@@ -108,7 +113,7 @@ class LocalFile(File):
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
         if _identity(os.fstat(descriptor)) != self._identity:
             os.close(descriptor)
-            raise CheckpointError(f"{self.name} was replaced or changed while it was read; scan again.")
+            raise CheckpointError(f"{self.name} was replaced or changed while it was being read; scan again.")
         return descriptor
 
     def _pread(self, descriptor: int, start: int, stop: int) -> bytes:
@@ -116,11 +121,11 @@ class LocalFile(File):
             data = os.pread(descriptor, stop - start, start)
         except OSError as error:
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
-        if len(data) != stop - start:  # also reads over 2 GB, which nobody peeks at
-            raise CorruptCheckpoint(f"{self.name} became shorter while it was read.")
+        if len(data) != stop - start:  # also for reads over 2 GB, but headers are smaller
+            raise CorruptCheckpoint(f"{self.name} became shorter while it was being read; scan again.")
         return data
 
-    def _open_map(self) -> Mapping:
+    def _open_map(self) -> PageMapping:
         descriptor = self._descriptor()
         try:
             mapping = map_file(descriptor)
@@ -129,7 +134,7 @@ class LocalFile(File):
         finally:
             os.close(descriptor)
         self._map = mapping
-        _mapped.remember(self)
+        mapped_files.add(self)
         return mapping
 
     def _unmap(self) -> None:
@@ -137,7 +142,7 @@ class LocalFile(File):
 
 
 class PartFile(File):
-    """A stretch of another file, looked at as a file of its own."""
+    """Part of another file, as a file of its own."""
 
     def __init__(self, whole: File, start: int, length: int) -> None:
         self.whole, self.start, self.size = whole, start, length
@@ -149,41 +154,41 @@ class PartFile(File):
             )
 
     def read(self, start: int, stop: int) -> Buffer:
-        """From the whole file, further along."""
-        self._check_range(start, stop)
-        return self.whole.read(self.start + start, self.start + stop)
+        """Read from the whole file."""
+        return self.whole.read(*self._in_whole(start, stop))
 
     def peek(self, start: int, stop: int) -> bytes:
-        """From the whole file, further along."""
-        self._check_range(start, stop)
-        return self.whole.peek(self.start + start, self.start + stop)
+        """Peek into the whole file."""
+        return self.whole.peek(*self._in_whole(start, stop))
 
     def drop(self, start: int, stop: int) -> None:
-        """To the whole file, further along."""
-        self.whole.drop(self.start + start, self.start + stop)
+        """Drop the bytes in the whole file."""
+        self.whole.drop(*self._in_whole(start, stop))
 
     @property
     def zero_copy(self) -> bool:
-        """As the whole file does."""
+        """Same as the whole file."""
         return self.whole.zero_copy
 
     @property
     def digest(self) -> str:
-        """The whole file's."""
+        """Digest of the whole file."""
         return self.whole.digest
 
     def close(self) -> None:
-        """Nothing: the whole file is closed by its owner."""
+        """Do nothing: the owner of the whole file closes it."""
 
-    def _check_range(self, start: int, stop: int) -> None:
+    def _in_whole(self, start: int, stop: int) -> tuple[int, int]:
+        """The same range, counted from the beginning of the whole file."""
         if not 0 <= start <= stop <= self.size:
             raise CorruptCheckpoint(
-                f"{self.name} is cut short: {stop:,} bytes were expected, not {self.size:,}."
+                f"{self.name} is truncated: {stop:,} bytes were expected, but it has {self.size:,}."
             )
+        return self.start + start, self.start + stop
 
 
-class _Mapped:
-    """The files mapped now, oldest first; beyond the limit the oldest is let go."""
+class _MappedFiles:
+    """The files that are mapped now, oldest first; beyond the limit the oldest is unmapped."""
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -191,21 +196,21 @@ class _Mapped:
         self._files: OrderedDict[int, LocalFile] = OrderedDict()
         self._lock = threading.Lock()
 
-    def remember(self, file: LocalFile) -> None:
-        """Count the file as mapped."""
+    def add(self, file: LocalFile) -> None:
+        """Register a file that has been mapped."""
         with self._lock:
             self._files[id(file)] = file
             while len(self._files) > self.limit:
                 _, oldest = self._files.popitem(last=False)
                 oldest._unmap()
 
-    def forget(self, file: LocalFile) -> None:
-        """The file is mapped no more."""
+    def remove(self, file: LocalFile) -> None:
+        """Unregister a file that is no longer mapped."""
         with self._lock:
             self._files.pop(id(file), None)
 
 
-_mapped = _Mapped()
+mapped_files = _MappedFiles()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -218,3 +223,36 @@ def _samples(size: int) -> list[tuple[int, int]]:
     last = size - SAMPLE_BYTES
     starts = [last * i // (SAMPLES - 1) for i in range(SAMPLES)]
     return [(start, start + SAMPLE_BYTES) for start in starts]
+
+
+class LocalFolder(Folder):
+    """A directory; listed once, so that everything found in it was there at the same time."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.name = str(self.path)
+        self._names: tuple[str, ...] | None = None
+
+    def names(self) -> Sequence[str]:
+        """Names of the children; anything that is neither a file nor a folder is left out."""
+        if self._names is None:
+            try:
+                with os.scandir(self.path) as entries:
+                    self._names = tuple(sorted(filter(None, map(_child, entries))))
+            except OSError as error:
+                raise CheckpointError(f"{self.name} cannot be listed: {error.strerror or error}.") from None
+        return self._names
+
+    def file(self, name: str) -> LocalFile:
+        """The file of that name in this directory."""
+        return LocalFile(self.path / name)
+
+    def folder(self, name: str) -> LocalFolder:
+        """The directory of that name in this one."""
+        return LocalFolder(self.path / name.rstrip("/"))
+
+
+def _child(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir():
+        return entry.name + "/"
+    return entry.name if entry.is_file() else ""

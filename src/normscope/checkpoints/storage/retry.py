@@ -1,4 +1,4 @@
-"""Fetching a range of bytes from somewhere that fails now and then."""
+"""Retries with exponential backoff, for servers that fail now and then."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TypeVar
 
 from normscope.errors import CheckpointError
 
-_Answer = TypeVar("_Answer")
+_T = TypeVar("_T")
 Fetch = Callable[[int, int], Iterable[bytes]]
-"""Yields the bytes start … stop−1 piece by piece; raises Transient where trying again may help."""
+"""Yields the bytes start … stop−1 in pieces; raises Transient if trying again may help."""
 
 
-LONGEST_WISH = 600.0
-"""Seconds that a server may ask us to wait."""
+LONGEST_WAIT = 600.0
+"""The most seconds that a server can make us wait."""
 
 
 class Transient(Exception):
-    """A failure that may pass: a lost connection, a busy server; `wait` is what the server asked for."""
+    """A failure that may pass, like a lost connection; `wait` is the pause in seconds a server asks for."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
@@ -30,16 +30,16 @@ class Transient(Exception):
 
 @dataclass(frozen=True)
 class Retry:
-    """How often and how long to wait: first, 2·first, 4·first … seconds, at most `longest`, ± a quarter."""
+    """How often to try; waits first, 2·first, 4·first … seconds in between, at most `longest`, ± 25 %."""
 
     attempts: int = 7
     first: float = 0.5
     longest: float = 60.0
 
     def pause(self, failures: int, wait: float | None) -> float:
-        """Seconds to wait after that many failures in a row; a server's own wish comes first."""
+        """Seconds to wait after this many failures in a row; the server's own `wait` takes precedence."""
         if wait is not None:
-            return min(wait, LONGEST_WISH)
+            return min(wait, LONGEST_WAIT)
         doubled = self.first * math.ldexp(1.0, failures - 1)
         return min(self.longest, doubled) * random.uniform(0.75, 1.25)
 
@@ -48,7 +48,7 @@ DEFAULT_RETRY = Retry()
 
 
 def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEFAULT_RETRY) -> bytearray:
-    """All bytes of a range; after a failure it goes on from the last byte that arrived."""
+    """Fetch all bytes of a range; after a failure, continue after the last byte received."""
     received = bytearray()
     failures = 0
     while len(received) < stop - start:
@@ -63,15 +63,15 @@ def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEF
     return received
 
 
-def repeat(question: Callable[[], _Answer], name: str, retry: Retry = DEFAULT_RETRY) -> _Answer:
-    """The answer, asked for again after each Transient failure."""
+def repeat(call: Callable[[], _T], name: str, retry: Retry = DEFAULT_RETRY) -> _T:
+    """Call a function again after each Transient failure, up to `retry.attempts` times in all."""
     for failures in range(1, retry.attempts):
         try:
-            return question()
+            return call()
         except Transient as failure:
             time.sleep(retry.pause(failures, failure.wait))
     try:
-        return question()
+        return call()
     except Transient as failure:
         raise _give_up(name, retry.attempts, failure) from None
 
@@ -79,17 +79,17 @@ def repeat(question: Callable[[], _Answer], name: str, retry: Retry = DEFAULT_RE
 def _give_up(name: str, attempts: int, failure: Transient) -> CheckpointError:
     return CheckpointError(
         f"{name} could not be read after {attempts} attempts: {failure}. Try again later; "
-        "what was measured so far is kept."
+        "what has been measured so far is kept."
     )
 
 
 def _receive(fetch: Fetch, start: int, stop: int, received: bytearray) -> None:
-    """Add what arrives; bytes beyond the range mean that none of the answer can be trusted."""
+    """Append what arrives; if more arrives than was asked for, discard all of this answer."""
     before, wanted = len(received), stop - start
     for piece in fetch(start + before, stop):
         received += piece
         if len(received) > wanted:
             del received[before:]
-            raise Transient("the server sent more bytes than were asked for")
+            raise Transient("the server sent more bytes than requested")
     if len(received) < wanted:
         raise Transient(f"the answer ended {wanted - len(received):,} bytes early")

@@ -1,4 +1,4 @@
-"""What training asks of its data, whether text or a formal language."""
+"""The interface between training and its data, whether text or a formal language."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from torch import Tensor
 
 
 class TrainingBatch(NamedTuple):
-    """Token numbers and what is to be predicted from them; batch × length (× …)."""
+    """Token ids and the targets to predict from them; batch × length (× …)."""
 
     inputs: Tensor
     targets: Tensor
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Sums over predicted tokens, and over whole sequences where they are judged; they add up."""
+class EvaluationSums:
+    """Loss and correct predictions, summed over tokens and, for tasks, over whole sequences.
+
+    Sums of different batches can be added.
+    """
 
     nats: float = 0.0
     right: int = 0
@@ -34,8 +37,8 @@ class Evaluation:
     right_sequences: int = 0
     sequences: int = 0
 
-    def __add__(self, other: Evaluation) -> Evaluation:
-        return Evaluation(
+    def __add__(self, other: EvaluationSums) -> EvaluationSums:
+        return EvaluationSums(
             self.nats + other.nats,
             self.right + other.right,
             self.tokens + other.tokens,
@@ -50,7 +53,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Share of tokens predicted right."""
+        """Share of tokens predicted correctly."""
         return self.right / self.tokens
 
     @property
@@ -59,65 +62,64 @@ class Evaluation:
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
     def measures(self) -> dict[str, float]:
-        """The named results: loss, accuracy, and perplexity or the share of whole sequences right."""
+        """Return loss, accuracy, and perplexity or, for tasks, the share of sequences without a mistake."""
         named = {"loss": self.loss, "accuracy": self.accuracy}
         if self.sequences:
             return named | {"sequence_accuracy": self.right_sequences / self.sequences}
         return named | {"perplexity": self.perplexity}
 
 
-class Data(abc.ABC):
+@dataclass(frozen=True)
+class DataSizes:
+    """What a model and a run must know about the data.
+
+    `positions` are the positions predicted per training sequence, `max_length` is the longest
+    sequence of any split, `sequences` the number of sequences per epoch.
+    """
+
+    vocab_size: int
+    positions: int
+    max_length: int
+    sequences: int
+
+
+class Dataset(abc.ABC):
     """Endless training batches, addressed by number, and fixed batches to evaluate on."""
 
     @property
     @abc.abstractmethod
-    def vocab_size(self) -> int:
-        """Number of different tokens."""
-
-    @property
-    @abc.abstractmethod
-    def positions(self) -> int:
-        """Positions predicted in a training sequence."""
-
-    @property
-    @abc.abstractmethod
-    def max_length(self) -> int:
-        """The longest sequence of any split."""
-
-    @property
-    @abc.abstractmethod
-    def sequences(self) -> int:
-        """Sequences in one epoch."""
+    def sizes(self) -> DataSizes:
+        """Vocabulary, lengths and number of sequences."""
 
     @abc.abstractmethod
     def batch(self, number: int, size: int, seed: int) -> TrainingBatch:
-        """Training batch `number`; the same arguments give the same batch, in any process."""
+        """Return training batch `number`; the same arguments give the same batch in any process."""
 
     @abc.abstractmethod
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss that training lowers."""
+        """Return the mean loss that training minimises."""
 
     @abc.abstractmethod
     def evaluations(self, batches: int, size: int) -> dict[str, list[TrainingBatch]]:
-        """The held-out batches of each split."""
+        """Return the held-out batches of each split."""
 
-    def real(self, batch: TrainingBatch) -> Tensor | None:
-        """Which positions hold a token and no padding; None when all do."""
+    def token_mask(self, batch: TrainingBatch) -> Tensor | None:
+        """Return True for positions with a token, False for padding; None if there is no padding."""
         return None
 
     @abc.abstractmethod
-    def score(self, logits: Tensor, targets: Tensor) -> Evaluation:
-        """Sums to judge these predictions by."""
+    def score(self, logits: Tensor, targets: Tensor) -> EvaluationSums:
+        """Return loss and correct predictions, summed over the batch."""
 
 
 @lru_cache(maxsize=4)
-def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
-    """The order in which an epoch reads its `count` sequences."""
+def epoch_order(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
+    """Return the order in which an epoch reads its `count` sequences."""
     return np.random.default_rng([seed, epoch, count]).permutation(count)
 
 
-def made_once(place: Path, build: Callable[[Path], None]) -> Path:
-    """The folder `place`, filled by `build` unless it is there; processes may race for it."""
+def build_once(place: Path, build: Callable[[Path], None]) -> Path:
+    """Return the folder `place`; if it does not exist, `build` fills it, even if processes race to do so."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ def made_once(place: Path, build: Callable[[Path], None]) -> Path:
         build(part)
         part.rename(place)
     except OSError:
-        if not place.exists():  # otherwise another process was first, with the same content
+        if not place.exists():  # else another process was first, with the same content
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -1,12 +1,11 @@
 """Formal languages with exact generators and recognisers.
 
-Each language knows which symbols may follow a prefix of one of its words, END among them.
-That set is what a model is asked for at every position (Gers & Schmidhuber 2001; Bhattamishra
-et al. 2020): a counting language is learnt when the set is right everywhere, not when a
-coin toss between two legal symbols is guessed.
+A language defines which symbols may follow each prefix of its words; END is one of them where the
+word may stop. The model predicts this set at every position (Gers & Schmidhuber 2001;
+Bhattamishra et al. 2020): where two symbols are legal, guessing the next one would be a coin toss.
 
-A language is a small machine: `start` is a state, `follow` gives the legal symbols in a state,
-`move` the next state. The tests hold machine and generator against independent definitions.
+A language is a state machine: `start` is the first state, `follow` returns the legal symbols in a
+state, `move` the next state. The tests compare machine and generator with independent definitions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ State: TypeAlias = tuple[int, ...]
 
 
 class Language(abc.ABC):
-    """A set of words over `alphabet`, given by a machine that reads them symbol by symbol."""
+    """A set of words over `alphabet`, defined by a state machine that reads them symbol by symbol."""
 
     name: str
     alphabet: str
@@ -33,18 +32,18 @@ class Language(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, state: State) -> str:
-        """The symbols that may come next, END among them when the word may stop here."""
+        """Return the symbols that may come next, with END if the word may stop here."""
 
     @abc.abstractmethod
     def move(self, state: State, symbol: str) -> State:
-        """The state after a legal symbol."""
+        """Return the state after a legal symbol."""
 
     @abc.abstractmethod
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """A random word whose length lies in these bounds."""
+        """Return a random word with `shortest` to `longest` symbols."""
 
     def next_symbols(self, prefix: str) -> str | None:
-        """The symbols that may follow a prefix; None when no word begins with it."""
+        """Return the symbols that may follow a prefix; None if no word begins with it."""
         state = self.start
         for symbol in prefix:
             if symbol == END or symbol not in self.follow(state):
@@ -53,7 +52,7 @@ class Language(abc.ABC):
         return self.follow(state)
 
     def accepts(self, word: str) -> bool:
-        """Whether the word belongs to the language."""
+        """Return whether the word belongs to the language."""
         return END in (self.next_symbols(word) or "")
 
 
@@ -66,7 +65,7 @@ class Counting(Language):
         self.start = (0, 0, 0)  # which letter, how often so far, n once it is known
 
     def follow(self, state: State) -> str:
-        """More of the first letter, or as many of the next as there were of the first."""
+        """Allow more of the first letter, then as many of each next letter."""
         place, count, wanted = state
         if place == 0:
             return self.alphabet[0] if count == 0 else self.alphabet[:2]
@@ -75,7 +74,7 @@ class Counting(Language):
         return self.alphabet[place + 1] if place + 1 < len(self.alphabet) else END
 
     def move(self, state: State, symbol: str) -> State:
-        """Count on, or begin the next letter."""
+        """Count the letter, or begin the next one."""
         place, count, wanted = state
         here = self.alphabet.index(symbol)
         if here == place:
@@ -83,20 +82,19 @@ class Counting(Language):
         return (here, 1, count if place == 0 else wanted)
 
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """n is drawn evenly."""
+        """Draw n uniformly."""
         size = len(self.alphabet)
         low, high = max(1, -(-shortest // size)), longest // size
         if high < low:
-            raise UsageError(f"{self.name} has no word of {shortest} to {longest} symbols: allow longer ones")
+            raise UsageError(
+                f"{self.name} has no word of {shortest} to {longest} symbols: allow longer words"
+            )
         n = int(rng.integers(low, high + 1))
         return "".join(letter * n for letter in self.alphabet)
 
 
 class Dyck(Language):
-    """Well-bracketed words of `kinds` bracket pairs; shuffled ones may cross, but each kind balances.
-
-    Words are never empty.
-    """
+    """Non-empty, balanced words of `kinds` bracket pairs; if shuffled, pairs of different kinds may cross."""
 
     OPENING, CLOSING = "([{", ")]}"
 
@@ -105,10 +103,10 @@ class Dyck(Language):
         self.kinds = kinds
         self.shuffled = shuffled
         self.alphabet = self.OPENING[:kinds] + self.CLOSING[:kinds]
-        self.start = (-1,)  # nothing read: END is not legal yet
+        self.start = (-1,)  # nothing read yet: END is not legal
 
     def follow(self, state: State) -> str:
-        """Any opening bracket, what closes the last open one (shuffled: any), END when none is open."""
+        """Allow any opening bracket, the closing one of the last open bracket (shuffled: of any), or END."""
         opening = self.OPENING[: self.kinds]
         if state == self.start:
             return opening
@@ -119,7 +117,7 @@ class Dyck(Language):
         return opening + (closing or END)
 
     def move(self, state: State, symbol: str) -> State:
-        """Shuffled: the depth of each kind. Otherwise: the stack of open kinds."""
+        """Return the depth of each kind if shuffled, else the stack of open kinds."""
         opens = symbol in self.OPENING
         kind = (self.OPENING if opens else self.CLOSING).index(symbol)
         if self.shuffled:
@@ -130,7 +128,7 @@ class Dyck(Language):
         return (*stack, kind) if opens else stack[:-1]
 
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """Opens or closes evenly, in as far as the drawn length allows."""
+        """Open or close with equal chance, as far as the drawn length allows."""
         half = int(rng.integers(-(-max(shortest, 2) // 2), max(longest, 2) // 2 + 1))
         depth, state = 0, self.start
         word: list[str] = []
@@ -149,15 +147,15 @@ class Majority(Language):
     name, alphabet, start = "majority", "01", (0,)
 
     def follow(self, state: State) -> str:
-        """Either bit; END while the ones lead."""
+        """Allow either bit, and END while there are more ones."""
         return self.alphabet + (END if state[0] > 0 else "")
 
     def move(self, state: State, symbol: str) -> State:
-        """Ones minus zeros."""
+        """Return ones minus zeros."""
         return (state[0] + (1 if symbol == "1" else -1),)
 
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """Even bits, flipped if the zeros lead; a tie begins with a one."""
+        """Draw uniform bits; flip them all if zeros prevail, one zero if there is a tie."""
         bits = rng.integers(0, 2, int(rng.integers(max(shortest, 1), longest + 1)))
         lead = 2 * int(bits.sum()) - len(bits)
         if lead < 0:
@@ -168,32 +166,32 @@ class Majority(Language):
 
 
 class Parity(Language):
-    """Words over 0 and 1 with an even number of ones; never empty."""
+    """Non-empty words over 0 and 1 with an even number of ones."""
 
     name, alphabet, start = "parity", "01", (-1,)
 
     def follow(self, state: State) -> str:
-        """Either bit; END while the ones are even."""
+        """Allow either bit, and END while the number of ones is even."""
         return self.alphabet + (END if state == (0,) else "")
 
     def move(self, state: State, symbol: str) -> State:
-        """Ones so far, modulo two."""
+        """Return the number of ones so far, modulo two."""
         return ((max(state[0], 0) + int(symbol)) % 2,)
 
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """Even bits, the last one as it must be."""
+        """Draw uniform bits, and the last one so that the parity is even."""
         bits = rng.integers(0, 2, int(rng.integers(max(shortest, 1), longest + 1)))
         bits[-1] = bits[:-1].sum() % 2
         return "".join(map(str, bits))
 
 
 class First(Language):
-    """A word over a and b, then #, then its first symbol again: copy the first token at the end."""
+    """A word over a and b, then #, then its first symbol: the model must recall the first token."""
 
-    name, alphabet, start = "first", "ab#", ()  # then (first symbol, symbols read from # on)
+    name, alphabet, start = "first", "ab#", ()  # then (first symbol, symbols read since #)
 
     def follow(self, state: State) -> str:
-        """a, b or # until # came; then the first symbol; then END."""
+        """Allow a, b or # until there was a #, then the first symbol, then END."""
         if state == self.start:
             return "ab"
         first, behind = state
@@ -207,9 +205,9 @@ class First(Language):
         return (first, behind + 1) if behind or symbol == "#" else state
 
     def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """Even symbols before #."""
+        """Draw uniform symbols before #."""
         if longest < 3:
-            raise UsageError(f"first has no word of {shortest} to {longest} symbols: allow longer ones")
+            raise UsageError(f"first has no word of {shortest} to {longest} symbols: allow longer words")
         length = int(rng.integers(max(shortest, 3), longest + 1)) - 2
         body = "".join(rng.choice(["a", "b"], length))
         return f"{body}#{body[0]}"
@@ -228,7 +226,7 @@ LANGUAGES: dict[str, Language] = {
 
 
 def language(name: str) -> Language:
-    """The language of this name; of an unknown one, the nearest is suggested."""
+    """Return the language of this name; for an unknown name, suggest the nearest."""
     if name in LANGUAGES:
         return LANGUAGES[name]
     close: Sequence[str] = difflib.get_close_matches(name, LANGUAGES, n=1)

@@ -1,4 +1,4 @@
-"""Text as training data: tokenised once into files that every process maps instead of copying."""
+"""Text as training data: tokenised once, into files that all processes map into memory."""
 
 from __future__ import annotations
 
@@ -14,47 +14,44 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.errors import TrainingError, UsageError
-from normscope.lab.config import BUILT_IN, DataConfig
-from normscope.lab.data.dataset import Data, Evaluation, TrainingBatch, made_once, order_of
-from normscope.lab.data.tokenizers import KINDS, Tokenizer, Tokens, load
+from normscope.lab.config import BUILT_IN_TEXT, DataConfig
+from normscope.lab.data.dataset import (
+    Dataset,
+    DataSizes,
+    EvaluationSums,
+    TrainingBatch,
+    build_once,
+    epoch_order,
+)
+from normscope.lab.data.tokenizers import TOKENIZERS, TokenIds, Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)
-class TextData(Data):
-    """Sequences cut from one long row of tokens.
+class TextData(Dataset):
+    """Sequences cut from one long array of tokens.
 
-    Each epoch cuts the row at its own offset and reads the pieces in its own order; which
-    pieces a batch holds follows from seed and batch number alone, so nothing needs saving.
+    Each epoch cuts the array at its own offset and reads the pieces in its own order. Seed and
+    batch number alone decide which pieces a batch has, so a resumed run needs no saved position.
     """
 
-    train: Tokens
-    valid: Tokens
+    train: TokenIds
+    valid: TokenIds
     length: int
     tokenizer: Tokenizer
     files: tuple[Path, ...] = ()
 
     @property
-    def vocab_size(self) -> int:
-        """Number of different tokens."""
-        return self.tokenizer.vocab_size
-
-    @property
-    def positions(self) -> int:
-        """Tokens predicted in a sequence."""
-        return self.length
-
-    @property
-    def max_length(self) -> int:
-        """Length of the sequences."""
-        return self.length
+    def sizes(self) -> DataSizes:
+        """Every sequence predicts `length` tokens."""
+        return DataSizes(self.tokenizer.vocab_size, self.length, self.length, self.sequences)
 
     @property
     def sequences(self) -> int:
-        """Pieces in one epoch, whatever its offset."""
+        """Pieces per epoch, the same for every offset."""
         return (len(self.train) - 1) // self.length - (len(self.train) - 1 >= 2 * self.length)
 
     def batch(self, number: int, size: int, seed: int) -> TrainingBatch:
-        """Batch `number` of the endless sequence of batches of this size."""
+        """Return batch `number` of the endless sequence of batches of this size."""
         wanted = range(number * size, (number + 1) * size)
         starts = [self._start(index, seed) for index in wanted]
         return self._cut(self.train, np.array(starts))
@@ -62,42 +59,42 @@ class TextData(Data):
     def _start(self, index: int, seed: int) -> int:
         epoch, place = divmod(index, self.sequences)
         slack = len(self.train) - 1 - self.sequences * self.length
-        offset = int(order_of(seed, epoch, min(slack, self.length - 1) + 1)[0])
-        return offset + int(order_of(seed, epoch, self.sequences)[place]) * self.length
+        offset = int(epoch_order(seed, epoch, min(slack, self.length - 1) + 1)[0])
+        return offset + int(epoch_order(seed, epoch, self.sequences)[place]) * self.length
 
-    def _cut(self, tokens: Tokens, starts: np.ndarray) -> TrainingBatch:
+    def _cut(self, tokens: TokenIds, starts: np.ndarray) -> TrainingBatch:
         rows = tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64)
         pieces = torch.from_numpy(rows)
         return TrainingBatch(pieces[:, :-1], pieces[:, 1:])
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy per token, in nats."""
+        """Return the mean cross-entropy per token, in nats."""
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def evaluations(self, batches: int, size: int) -> dict[str, list[TrainingBatch]]:
-        """Held-out batches, spread evenly over the held-out text."""
+        """Return batches spread evenly over the held-out text."""
         count = min(batches * size, (len(self.valid) - 1) // self.length)
         starts = np.linspace(0, len(self.valid) - 1 - self.length, count).astype(np.int64)
         return {"valid": [self._cut(self.valid, part) for part in np.split(starts, range(size, count, size))]}
 
-    def score(self, logits: Tensor, targets: Tensor) -> Evaluation:
-        """Sums of loss and right guesses over these tokens."""
+    def score(self, logits: Tensor, targets: Tensor) -> EvaluationSums:
+        """Return loss and correct predictions, summed over tokens."""
         nats = functional.cross_entropy(logits.flatten(0, 1).double(), targets.flatten(), reduction="sum")
         right = (logits.argmax(-1) == targets).sum()
-        return Evaluation(float(nats), int(right), targets.numel())
+        return EvaluationSums(float(nats), int(right), targets.numel())
 
 
 def built_in_text() -> str:
-    """English prose that every Python carries: the topics of its help system."""
+    """Return English prose that comes with every Python: the topics of its help system."""
     from pydoc_data.topics import topics
 
     return "\n".join(topics[name] for name in sorted(topics))
 
 
-def prepare(config: DataConfig, folder: Path) -> TextData:
-    """Tokenise the text into `folder`, or find it there from an earlier time, and map it."""
-    place = made_once(folder / _key(config), lambda part: _tokenise(config, part))
-    tokenizer = load(config.tokenizer, place / "tokenizer.json")
+def open_text(config: DataConfig, folder: Path) -> TextData:
+    """Tokenise the text into `folder`, unless an earlier run did, and map it into memory."""
+    place = build_once(folder / _key(config), lambda part: _tokenise(config, part))
+    tokenizer = load_tokenizer(config.tokenizer, place / "tokenizer.json")
     files = (place / "train.npy", place / "valid.npy")
     train, valid = (np.load(path, mmap_mode="r") for path in files)
     for name, tokens in (("text", train), ("held-out text", valid)):
@@ -110,10 +107,10 @@ def prepare(config: DataConfig, folder: Path) -> TextData:
 
 
 def _key(config: DataConfig) -> str:
-    """A name for this very text and tokenizer, without reading the text."""
+    """Name for this text and tokenizer, from the size and time of the files."""
     parts: list[object] = [config.tokenizer, config.vocabulary if config.tokenizer == "bpe" else 0]
     for source in (config.text, config.valid):
-        if source is None or source == BUILT_IN:
+        if source is None or source == BUILT_IN_TEXT:
             parts.append(source)
         else:
             found = _stat(source)
@@ -129,7 +126,7 @@ def _stat(source: str) -> os.stat_result:
 
 
 def _read(source: str) -> str:
-    if source == BUILT_IN:
+    if source == BUILT_IN_TEXT:
         return built_in_text()
     try:
         return Path(source).read_text(encoding="utf-8")
@@ -143,14 +140,14 @@ def _tokenise(config: DataConfig, part: Path) -> None:
     train, valid = _read(config.text), _read(config.valid) if config.valid else None
     if valid is None:
         train, valid = _split(train)
-    tokenizer = KINDS[config.tokenizer].trained(train, config.vocabulary)
+    tokenizer = TOKENIZERS[config.tokenizer].trained(train, config.vocabulary)
     np.save(part / "train.npy", tokenizer.encode(train))
     np.save(part / "valid.npy", tokenizer.encode(valid))
     (part / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The first nine tenths and the rest, cut at the end of a line where there is one."""
+    """Split off the last tenth, at the end of a line if there is one."""
     cut = len(text) * 9 // 10
     line = text.find("\n", cut) + 1
     cut = line if 0 < line < len(text) else cut

@@ -1,6 +1,6 @@
-"""Text to token numbers: bytes, whitespace words, or byte-pair encoding.
+"""Text to token ids: bytes, words between white space, or byte-pair encoding.
 
-Each is stored as a `tokenizer.json` that the Hugging Face `tokenizers` package reads too.
+Each is stored as a `tokenizer.json` that the Hugging Face `tokenizers` package can read.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from normscope.errors import MissingExtra
+from normscope.optional import require
 
-Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+TokenIds = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 UNKNOWN, END_OF_LINE = "<unk>", "<eos>"
 
 
 class Tokenizer(abc.ABC):
-    """A fixed map between text and numbers below `vocab_size`."""
+    """A tokenizer: text ↔ integers in [0, vocab_size)."""
 
     vocab_size: int
 
     @classmethod
     @abc.abstractmethod
     def trained(cls, text: str, vocab_size: int) -> Self:
-        """A tokenizer made for this text; `vocab_size` is the wish of those that learn a vocabulary."""
+        """Return a tokenizer for this text; only byte-pair encoding uses `vocab_size`."""
 
     @abc.abstractmethod
-    def encode(self, text: str) -> Tokens:
-        """The token numbers of a text."""
+    def encode(self, text: str) -> TokenIds:
+        """Return the token ids of a text."""
 
     @abc.abstractmethod
     def decode(self, tokens: npt.ArrayLike) -> str:
-        """The text of token numbers."""
+        """Return the text of token ids."""
 
     @abc.abstractmethod
     def to_json(self) -> str:
-        """The content of its tokenizer.json."""
+        """Return the content of its tokenizer.json."""
 
 
 class ByteTokenizer(Tokenizer):
@@ -49,25 +49,25 @@ class ByteTokenizer(Tokenizer):
 
     @classmethod
     def trained(cls, text: str, vocab_size: int) -> Self:
-        """Nothing to learn."""
+        """There is nothing to learn."""
         return cls()
 
-    def encode(self, text: str) -> Tokens:
-        """The UTF-8 bytes."""
+    def encode(self, text: str) -> TokenIds:
+        """Return the UTF-8 bytes."""
         return np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
 
     def decode(self, tokens: npt.ArrayLike) -> str:
-        """Bytes that are no UTF-8 become the replacement character."""
+        """Return the text; bytes that are not UTF-8 become the replacement character."""
         return np.asarray(tokens).astype(np.uint8).tobytes().decode(errors="replace")
 
     def to_json(self) -> str:
-        """A byte-level BPE without merges, whose numbers are the byte values."""
+        """Return a byte-level BPE without merges, whose ids are the byte values."""
         vocab = {letter: value for value, letter in enumerate(_byte_letters())}
         return _document({"type": "BPE", "vocab": vocab, "merges": []}, _BYTE_LEVEL, decoder=_BYTE_LEVEL)
 
 
 class WordTokenizer(Tokenizer):
-    """Words between white space, and `<eos>` at each line's end: how WikiText-2 and PTB are read."""
+    """Words between white space, and `<eos>` at the end of each line: how WikiText-2 and PTB are read."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self.vocabulary = vocabulary
@@ -76,14 +76,14 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def trained(cls, text: str, vocab_size: int) -> Self:
-        """Every word of the text, in order of first appearance, and `<unk>` for all others."""
+        """Learn every word of the text, in order of first appearance; all others are `<unk>`."""
         vocabulary: dict[str, int] = {}
         for word in (UNKNOWN, END_OF_LINE, *text.split()):
             vocabulary.setdefault(word, len(vocabulary))
         return cls(vocabulary)
 
-    def encode(self, text: str) -> Tokens:
-        """A word the vocabulary lacks becomes `<unk>`."""
+    def encode(self, text: str) -> TokenIds:
+        """Return the ids; a word that is not in the vocabulary becomes `<unk>`."""
         known, unknown, end = self.vocabulary.get, self.vocabulary[UNKNOWN], self.vocabulary[END_OF_LINE]
         numbers: list[int] = []
         for line in text.splitlines():
@@ -92,19 +92,19 @@ class WordTokenizer(Tokenizer):
         return np.array(numbers, np.uint32)
 
     def decode(self, tokens: npt.ArrayLike) -> str:
-        """Words with one space between; lines end where `<eos>` stands."""
+        """Return the words with one space between them, and a new line for each `<eos>`."""
         words = [self._words[number] for number in np.asarray(tokens).tolist()]
         return " ".join(words).replace(f" {END_OF_LINE}", "\n").replace("\n ", "\n")
 
     def to_json(self) -> str:
-        """A WordLevel model that splits at white space."""
+        """Return a WordLevel model that splits at white space."""
         model = {"type": "WordLevel", "vocab": self.vocabulary, "unk_token": UNKNOWN}
         newline = {"type": "Replace", "pattern": {"String": "\n"}, "content": f" {END_OF_LINE} "}
         return _document(model, {"type": "WhitespaceSplit"}, normalizer=newline)
 
 
 class BPETokenizer(Tokenizer):
-    """Byte-level byte-pair encoding learnt from the text, by the `tokenizers` package."""
+    """Byte-level byte-pair encoding, learnt from the text by the `tokenizers` package."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -112,7 +112,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def trained(cls, text: str, vocab_size: int) -> Self:
-        """Merges the most frequent pairs until the vocabulary has the wished size."""
+        """Merge the most frequent pairs until the vocabulary has `vocab_size` entries."""
         package = _tokenizers()
         inner = package.Tokenizer(package.models.BPE())
         inner.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -125,25 +125,25 @@ class BPETokenizer(Tokenizer):
         inner.train_from_iterator(text.splitlines(keepends=True), trainer)
         return cls(inner)
 
-    def encode(self, text: str) -> Tokens:
-        """Encoded line by line, in parallel."""
+    def encode(self, text: str) -> TokenIds:
+        """Encode line by line, in parallel."""
         lines = self._inner.encode_batch_fast(text.splitlines(keepends=True))
         return np.concatenate([np.array(line.ids, np.uint32) for line in lines] or [np.zeros(0, np.uint32)])
 
     def decode(self, tokens: npt.ArrayLike) -> str:
-        """The exact text again."""
+        """Return exactly the text that was encoded."""
         return str(self._inner.decode(np.asarray(tokens).tolist()))
 
     def to_json(self) -> str:
-        """As the `tokenizers` package writes it."""
+        """Return what the `tokenizers` package writes."""
         return str(self._inner.to_str())
 
 
-KINDS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "word": WordTokenizer, "bpe": BPETokenizer}
+TOKENIZERS: dict[str, type[Tokenizer]] = {"byte": ByteTokenizer, "word": WordTokenizer, "bpe": BPETokenizer}
 
 
-def load(kind: str, path: Path) -> Tokenizer:
-    """The tokenizer stored in a tokenizer.json."""
+def load_tokenizer(kind: str, path: Path) -> Tokenizer:
+    """Read a tokenizer.json."""
     if kind == "byte":
         return ByteTokenizer()
     text = path.read_text(encoding="utf-8")
@@ -153,11 +153,7 @@ def load(kind: str, path: Path) -> Tokenizer:
 
 
 def _tokenizers() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise MissingExtra("tokenizers", "hf", "byte-pair encoding") from None
-    return tokenizers
+    return require("tokenizers", "hf", "byte-pair encoding")
 
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -176,7 +172,7 @@ def _document(model: dict[str, Any], splitter: dict[str, Any], **parts: Any) -> 
 
 
 def _byte_letters() -> list[str]:
-    """The printable letter that stands for each byte in byte-level vocabularies (GPT-2's table)."""
+    """Return the printable letter for each byte in byte-level vocabularies (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""The cells of a sweep: which fields take which values, and what one cell is called and seeded with."""
+"""The cells of a sweep: which fields take which values, and the name and the seed of each cell."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from normscope.errors import UsageError
-from normscope.lab.config import TrainConfig, flat, override
+from normscope.lab.config import TrainConfig, flatten, override
+from normscope.lab.unused_fields import refuse_unused
 
 SEED_RULES = ("same", "own")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep: what it changes, by field name, and the config that results."""
+    """One run of a sweep: its name, the fields it changes, and the resulting config."""
 
     id: str
     changes: Mapping[str, Any]
@@ -27,12 +28,20 @@ class Cell:
 
 
 def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values of every field, the last field varying fastest."""
+    """Return every combination of the values of every field; the last field varies fastest.
+
+    >>> grid({"lr": [0.1, 0.2], "norm": ["pre"]})
+    [{'lr': 0.1, 'norm': 'pre'}, {'lr': 0.2, 'norm': 'pre'}]
+    """
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def values_of(text: str) -> list[Any]:
-    """The values someone typed: `1e-5:1e-1:5` is five, evenly spaced in the logarithm; `pre,post` two."""
+def parse_values(text: str) -> list[Any]:
+    """Parse values as typed: `1e-5:1e-1:5` is five, evenly spaced in the logarithm; `pre,post` is two.
+
+    >>> parse_values("1e-3:1e-1:3")
+    [0.001, 0.01, 0.1]
+    """
     match text.split(":"):
         case [_]:
             return [part.strip() for part in text.split(",")]
@@ -47,26 +56,31 @@ def _log_space(text: str, low: str, high: str, count: str) -> list[float]:
         if number < 1:
             raise ValueError
     except ValueError:
-        raise UsageError(f"a range is LOW:HIGH:COUNT with two numbers above 0, not {text!r}") from None
+        raise UsageError(
+            f"a range is LOW:HIGH:COUNT with positive numbers, such as 1e-5:1e-1:5, not {text!r}"
+        ) from None
     places = [start + (stop - start) * i / max(number - 1, 1) for i in range(number)]
     return [float(f"{math.exp(place):.6g}") for place in places]
 
 
 def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: str = "same") -> list[Cell]:
-    """The cells of these changes; a cell named twice comes once.
+    """Return one cell per set of changes; equal ones are returned once.
 
-    The seed of a cell is the base's (`same`), so that cells differ in nothing else, or follows
-    from the base's and the changes (`own`); a cell that sets `seed` itself keeps that.
+    With seeds `same`, every cell has the seed of the base, so that cells differ in nothing else;
+    with `own`, the seed of a cell is derived from the base's seed and the changes. A cell that
+    changes `seed` keeps its own.
     """
     cells = {cell.id: cell for cell in (_cell(base, change, seeds) for change in changes)}
     if not cells:
         raise UsageError("a sweep needs at least one cell: give values for at least one field")
+    changed = {name for cell in cells.values() for name in cell.changes}
+    refuse_unused(changed, [cell.config for cell in cells.values()])
     return list(cells.values())
 
 
 def _cell(base: TrainConfig, changes: Mapping[str, Any], seeds: str) -> Cell:
     config = override(base, changes)
-    values = flat(config)
+    values = flatten(config)
     kept = {name: values[name] for name in changes}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
     if seeds == "own" and "seed" not in kept:

@@ -1,9 +1,9 @@
 """Where cells run: an address becomes a `concurrent.futures.Executor`.
 
-local, local:4        processes on this machine, one a core or as many as given
-ray                   a Ray that runs here already, or one started for the occasion
-ray://head:10001      a cluster, through its client server
-ray:head:6379         a cluster this machine is a node of
+local, local:4        processes on this machine: one per core, or the number given
+ray                   the Ray that runs on this machine, or one started for this sweep
+ray://head:10001      a Ray cluster, through its client server
+ray:head:6379         a Ray cluster that this machine is a node of
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, runtime_checkable
 
-from normscope.errors import MissingExtra, TrainingError, UsageError
-from normscope.lab.sweep.pool import LocalExecutor
+from normscope.errors import TrainingError, UsageError
+from normscope.lab.sweep.pool import CallParams, CallResult, LocalExecutor
+from normscope.optional import require
 
-P = ParamSpec("P")
-T = TypeVar("T")
-RETRIES = 5  # times Ray may try a call again whose worker or node died
-SECONDS_TO_ANSWER = 5.0
+RETRIES = 5  # of a call whose worker or node died
+CONNECT_SECONDS = 5.0
 
 
-class Submits(Protocol):
-    """All that a sweep asks of an executor; submitit's and others have it without being standard ones."""
+@runtime_checkable
+class SupportsSubmit(Protocol):
+    """What a sweep needs of an executor: `submit`. Those of submitit and others have it too.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> isinstance(ThreadPoolExecutor(), ns.SupportsSubmit)
+    True
+    """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Something with a `result()`, at best a standard future."""
+        """Return an object with a `result()`, preferably a standard future."""
 
 
-def standard(promise: Any) -> Future[Any]:
-    """A standard future; one that is not is waited for in a thread of its own."""
+def as_standard_future(promise: Any) -> Future[Any]:
+    """Wrap any future as a concurrent.futures.Future, waiting for its result in a thread."""
     if isinstance(promise, Future):
         return promise
     future: Future[Any] = Future()
@@ -48,7 +53,7 @@ def standard(promise: Any) -> Future[Any]:
 
 
 def open_engine(address: str | None = None) -> Executor:
-    """The executor behind an address; local processes when there is none."""
+    """Return the executor of an address; local processes by default."""
     kind, _, rest = (address or "local").partition(":")
     if kind == "local":
         return LocalExecutor(_count(rest))
@@ -64,14 +69,14 @@ def _count(text: str) -> int | None:
 
 
 class RayExecutor(Executor):
-    """Ray's tasks, one core each; a call whose worker or node dies is tried again elsewhere."""
+    """Runs calls as Ray tasks of one core; if a worker or node dies, its call is tried again elsewhere."""
 
     def __init__(self, address: str = "", client: bool = False) -> None:
         self._ray = _ray()
         self._started = not self._ray.is_initialized()
         if self._started:
             self._connect(address, client)
-        self._call = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+        self._task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_call_function)
 
     def _connect(self, address: str, client: bool) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
@@ -81,40 +86,39 @@ class RayExecutor(Executor):
         try:
             self._ray.init(**options)
         except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
-            raise TrainingError(f"Ray at {address or 'this machine'} did not take us: {error}") from None
+            place = address or "this machine"
+            raise TrainingError(f"could not connect to Ray at {place}: {error}") from None
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call `fn` somewhere in the cluster."""
-        future: Future[T] = self._call.remote(fn, args, kwargs).future()
+    def submit(
+        self, fn: Callable[CallParams, CallResult], /, *args: CallParams.args, **kwargs: CallParams.kwargs
+    ) -> Future[CallResult]:
+        """Call `fn` on a node of the cluster."""
+        future: Future[CallResult] = self._task.remote(fn, args, kwargs).future()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster, if this executor joined it; a Ray started here ends."""
+        """Disconnect, if this executor connected; a Ray that was started here ends."""
         if self._started:
             self._ray.shutdown()
 
 
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_function(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return fn(*args, **kwargs)
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("ray", "ray", "the engine 'ray'") from None
-    return ray
+    return require("ray", "ray", "the engine 'ray'")
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would keep trying for minutes."""
+    """Fail within seconds: Ray itself would keep trying for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise UsageError(f"a Ray address is HOST:PORT, as ray://head:10001, not {address!r}")
+        raise UsageError(f"a Ray address is HOST:PORT, such as ray://head:10001, not {address!r}")
     try:
-        socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except OSError as error:
-        reason = error.strerror or "it does not answer"
+        reason = error.strerror or "no answer"
         raise TrainingError(
-            f"no engine at {address}: {reason}; is the cluster up, and the port right?"
+            f"no engine at {address}: {reason}; check that the cluster runs and that the port is right"
         ) from None

@@ -1,6 +1,6 @@
-"""What comes of one cell of a sweep: train it in whatever process, and describe the result as JSON.
+"""Train one cell of a sweep, in any process, and describe the result as a JSON document.
 
-The document is described field by field in docs/lab.md.
+The fields of the document are explained in docs/json.md.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normscope.atomic_write import whole_file
+from normscope.atomic_write import atomic_write
 from normscope.errors import Diverged, NormscopeError
 from normscope.lab.sweep.cells import Cell
 from normscope.run import Run
 
 
 @dataclass(frozen=True)
-class Job:
-    """A cell and where its sweep lives; sent to a worker."""
+class CellJob:
+    """A cell and the folder of its sweep, as sent to a worker."""
 
     cell: Cell
     out: Path
@@ -33,8 +33,8 @@ class Job:
         return self.out / "cells" / self.cell.id
 
 
-def run_cell(job: Job) -> dict[str, Any]:
-    """Train one cell with one thread and describe what came of it; a finished one is only read."""
+def run_cell(job: CellJob) -> dict[str, Any]:
+    """Train one cell with one thread and return its document; for a finished cell, only read it."""
     import torch
 
     kept = job.folder / "result.json"
@@ -44,35 +44,35 @@ def run_cell(job: Job) -> dict[str, Any]:
             return document
     torch.set_num_threads(1)
     document = _attempt(job)
-    with whole_file(kept) as part:
+    with atomic_write(kept) as part:
         part.write_text(json.dumps(document), encoding="utf-8")
     (job.folder / "state.pt").unlink(missing_ok=True)
     return document
 
 
-def _attempt(job: Job) -> dict[str, Any]:
+def _attempt(job: CellJob) -> dict[str, Any]:
     from normscope.lab.training.train import train
-    from normscope.lab.training.updates import UpdateSize
+    from normscope.lab.training.updates import UpdateSizeRecorder
 
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
-        result = train(job.cell.config, job.folder, data=job.out / "data", callbacks=[UpdateSize()])
+        result = train(job.cell.config, job.folder, data=job.out / "data", callbacks=[UpdateSizeRecorder()])
     except Diverged as error:
-        return document_of(job, "diverged", error=str(error)) | _measured(job.folder / "run.db")
+        return cell_document(job, "diverged", error=str(error)) | _measured(job.folder / "run.db")
     except NormscopeError as error:
-        return document_of(job, "failed", error=str(error))
+        return cell_document(job, "failed", error=str(error))
     except Exception:
-        return document_of(job, "failed", error=traceback.format_exc(limit=-3))
+        return cell_document(job, "failed", error=traceback.format_exc(limit=-3))
     measured = {
         "parameters": result.parameters,
         "seconds": result.seconds,
         "evaluation": _finite(result.evaluation),
     }
-    return document_of(job, "done") | _measured(job.folder / "run.db") | measured
+    return cell_document(job, "done") | _measured(job.folder / "run.db") | measured
 
 
-def document_of(job: Job, status: str, error: str | None = None) -> dict[str, Any]:
-    """What is known of a cell before anything is measured."""
+def cell_document(job: CellJob, status: str, error: str | None = None) -> dict[str, Any]:
+    """Return the part of a document that is known before training."""
     optimization = job.cell.config.optimization
     return {
         "id": job.cell.id,
@@ -87,7 +87,7 @@ def document_of(job: Job, status: str, error: str | None = None) -> dict[str, An
 
 
 def _measured(path: Path) -> dict[str, Any]:
-    """Norms, losses, update sizes and curves, from the cell's run file."""
+    """Read norms, losses, update sizes and curves from the run file of the cell."""
     with Run(path) as run:
         rows = run.query("SELECT name, step, value FROM scalar ORDER BY step")
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -98,7 +98,7 @@ def _measured(path: Path) -> dict[str, Any]:
     for name in ("norm", "body_norm"):
         if name in curves:
             found |= {f"{name}_start": curves[name][0][1], f"{name}_end": curves[name][-1][1]}
-    for name in ("update", "body_update"):  # the mean square is what adds up
+    for name in ("update", "body_update"):  # squares add up
         if name in curves:
             found[name] = math.sqrt(_mean([value**2 for _, value in curves[name]]))
     for name in ("radial", "body_radial"):
@@ -111,7 +111,7 @@ def _measured(path: Path) -> dict[str, Any]:
 
 
 def thinned(points: Sequence[tuple[int, float]], count: int = 100) -> list[tuple[int, float]]:
-    """At most `count` of the points, first and last among them."""
+    """Return at most `count` of the points, with the first and the last."""
     if len(points) <= count:
         return list(points)
     return [points[round(i * (len(points) - 1) / (count - 1))] for i in range(count)]

@@ -1,7 +1,7 @@
 """Local worker processes behind `concurrent.futures.Executor`, each with a single thread.
 
-Unlike the standard library's process pool, a worker that dies (killed, out of memory) costs
-only its own call, which is tried again; the pool goes on.
+Unlike the standard library's process pool, this one survives a worker that dies (killed, out of
+memory): only its own call is lost, and is tried again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, ParamSpec, TypeVar
 
 from normscope.errors import TrainingError
 
-P = ParamSpec("P")
-T = TypeVar("T")
+CallParams = ParamSpec("CallParams")
+CallResult = TypeVar("CallResult")
 ATTEMPTS = 3
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class WorkerLost(TrainingError):
-    """The process that ran a call died, every time it was tried."""
+    """The process of a call died at every attempt."""
 
 
 @dataclass(frozen=True)
-class _Call:
+class _PendingCall:
     future: Future[Any]
     message: bytes
 
@@ -41,23 +41,25 @@ class LocalExecutor(Executor):
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or os.cpu_count() or 1
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[_PendingCall | None] = SimpleQueue()
         self._closed = self._killed = False
         self._workers: set[_Worker] = set()
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(
+        self, fn: Callable[CallParams, CallResult], /, *args: CallParams.args, **kwargs: CallParams.kwargs
+    ) -> Future[CallResult]:
         """Call `fn` in one of the processes."""
         if self._closed:
             raise RuntimeError("the pool has been shut down")
-        future: Future[T] = Future()
-        self._calls.put(_Call(future, pickle.dumps((fn, args, kwargs))))
+        future: Future[CallResult] = Future()
+        self._calls.put(_PendingCall(future, pickle.dumps((fn, args, kwargs))))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the workers finish; with `cancel_futures`, only what is running."""
+        """Let the workers finish; with `cancel_futures`, calls that have not started are cancelled."""
         self._closed = True
         if cancel_futures:
             self._cancel()
@@ -68,7 +70,7 @@ class LocalExecutor(Executor):
                 thread.join()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Wait for what is running; after an exception (Ctrl-C above all), end it instead."""
+        """Wait for running calls; after an exception, such as Ctrl-C, kill them instead."""
         if kind is not None:
             self._closed = self._killed = True
             self._cancel()
@@ -82,7 +84,7 @@ class LocalExecutor(Executor):
                 call.future.cancel()
 
     def _serve(self) -> None:
-        """One thread feeds one process, and starts another when it dies."""
+        """Feed one process from one thread, and start another process if it dies."""
         worker: _Worker | None = None
         while (call := self._calls.get()) is not None:
             if call.future.set_running_or_notify_cancel():
@@ -99,7 +101,7 @@ class LocalExecutor(Executor):
         self._workers.discard(worker)
         return worker.stop()
 
-    def _complete(self, call: _Call, worker: _Worker | None) -> _Worker | None:
+    def _complete(self, call: _PendingCall, worker: _Worker | None) -> _Worker | None:
         code = 0
         for _ in range(ATTEMPTS):
             if self._killed:
@@ -110,7 +112,7 @@ class LocalExecutor(Executor):
             except (EOFError, OSError, pickle.UnpicklingError):
                 code, worker = self._stop(worker), None
                 continue
-            except Exception as error:  # an answer that cannot be unpickled here
+            except Exception as error:  # the answer cannot be unpickled here
                 succeeded, value = False, error
             if succeeded:
                 call.future.set_result(value)
@@ -129,7 +131,7 @@ class _Worker:
             [sys.executable, "-m", "normscope.lab.sweep.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | THREADS | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=os.environ | SINGLE_THREAD | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
 
     def ask(self, message: bytes) -> tuple[bool, Any]:
@@ -143,13 +145,13 @@ class _Worker:
         return answer
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         self._process.kill()
 
     def stop(self) -> int:
         """Close the pipes, which ends the process, and return its exit code."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was still unsent has nobody to read it
+                with suppress(OSError):  # nobody is left to read what was not sent
                     pipe.close()
         return self._process.wait()

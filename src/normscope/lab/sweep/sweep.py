@@ -1,11 +1,11 @@
-"""Many runs as one experiment: cells in parallel, results as they come, nothing done twice.
+"""Many runs as one experiment: cells in parallel, each result kept as soon as it is there.
 
-    OUT/sweep.db          one artifact of kind "cell" for each finished cell (see docs/lab.md)
-    OUT/cells/ID/         the cell's own run: run.db, config.json, checkpoints if they are kept
-    OUT/data/             the tokenised text, mapped by every process
+    OUT/sweep.db          one artifact of kind "cell" per finished cell (see docs/json.md)
+    OUT/cells/ID/         the run of the cell: run.db, config.json, checkpoints if they are kept
+    OUT/data/             the tokenised text, mapped into memory by every process
 
-A cell that diverges or fails is a result like any other. Its processes may die: a cell
-continues from its saved state, and a finished one is known by its result on disk.
+A cell that diverges or fails is a result too. If a process dies, its cell continues from the saved
+state; finished cells are not run again.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ from typing import Any
 
 from normscope._version import __version__
 from normscope.errors import TrainingError, UsageError
-from normscope.lab.config import TrainConfig, flat
-from normscope.lab.data.data_sources import open_data
+from normscope.lab.config import TrainConfig, flatten
+from normscope.lab.data.open_data import open_data
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
-from normscope.lab.sweep.engine import Submits, open_engine, standard
-from normscope.lab.sweep.outcome import Job, document_of, run_cell
-from normscope.lab.training.checkpointing import lock
+from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, open_engine
+from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell
+from normscope.lab.training.checkpointing import lock_folder
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.table import Table, Tabular
 
-KIND = "cell"
+CELL_ARTIFACT = "cell"
 
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """What to sweep: a base config and the changes of each cell (see `grid`).
+    """What to sweep: a base config and the changes of each cell (`lab.sweep.cells.grid` makes products).
 
-    With `retry`, cells recorded as failed are tried again; diverged ones would only diverge again.
+    Seeds are the `same` for all cells, or each cell has its `own`. With `retry`, failed cells are
+    run again; diverged ones would diverge again.
+
+    >>> ns.SweepConfig(ns.TrainConfig(steps=100), [{"lr": 1e-3}, {"lr": 1e-2, "norm": "post"}]).seeds
+    'same'
     """
 
     base: TrainConfig = field(default_factory=TrainConfig)
@@ -47,12 +51,19 @@ class SweepConfig:
 
     def __post_init__(self) -> None:
         if self.seeds not in SEED_RULES:
-            raise UsageError(f"the seeds of cells are {' or '.join(SEED_RULES)}, not {self.seeds!r}")
+            raise UsageError(f"seeds must be {' or '.join(SEED_RULES)}, not {self.seeds!r}")
 
 
 @dataclass(frozen=True)
 class SweepResult(Tabular):
-    """Every finished cell, as its JSON document; the documents are described in docs/lab.md."""
+    """The result of `sweep`: every finished cell as its JSON document (see docs/json.md).
+
+    `out` is the folder of the sweep, `run` its run file. The table has one row per cell.
+
+    >>> cells = [{"changes": {"lr": 0.1}, "status": "done", "norm_end": 9.0}]
+    >>> ns.SweepResult("grid", "grid/sweep.db", cells).counts
+    {'done': 1}
+    """
 
     out: Path
     run: Path
@@ -60,38 +71,54 @@ class SweepResult(Tabular):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells are done, diverged and failed."""
+        """Number of cells that are done, diverged or failed."""
         return dict(Counter(cell["status"] for cell in self.cells))
 
     @property
     def table(self) -> Table:
-        """A row a cell: what it changed, its status, norms and losses."""
+        """One row per cell: its changes, status, norms and loss."""
         names = list(dict.fromkeys(name for cell in self.cells for name in cell["changes"]))
         columns: dict[str, list[Any]] = {n: [cell["changes"].get(n) for cell in self.cells] for n in names}
         for name in ("status", "norm_start", "norm_end", "body_norm_start", "body_norm_end", "loss"):
             columns[name] = [cell.get(name) for cell in self.cells]
         return Table(columns)
 
+    @property
+    def messages(self) -> Sequence[str]:
+        """Summary that a notebook shows above the table."""
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
+        return (f"{len(self.cells)} cells: {counts}", f"run file: {self.run}")
+
 
 def sweep(
     config: SweepConfig,
-    out: str | Path,
-    engine: Submits | str | None = None,
+    output: str | Path,
+    *,
+    engine: SupportsSubmit | str | None = None,
     progress: Progress = silent,
 ) -> SweepResult:
-    """Run every cell that has no result yet, on local processes or on the engine given.
+    """Run every cell that has no result yet, and return all results in the folder `output`.
 
-    `engine` is any `concurrent.futures.Executor`, or what submits like one (it is not shut down);
-    or an address: `local:4`, `ray`, `ray://head:10001`.
+    `engine` is an address (`local:4`, `ray`, `ray://head:10001`), a `concurrent.futures.Executor`,
+    or anything that submits like one; an executor is not shut down. The default is one local
+    process per core.
+
+    >>> import normscope as ns, tempfile
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> config = ns.SweepConfig(ns.TrainConfig(steps=2, batch=2), [{"lr": 1e-3}, {"lr": 1e-2}])
+    >>> with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as executor:
+    ...     result = ns.sweep(config, folder, engine=executor)
+    >>> result.counts
+    {'done': 2}
     """
-    folder = Path(out).absolute()
+    folder = Path(output).absolute()
     cells = make_cells(config.base, config.cells, config.seeds)
     for data in {cell.config.data for cell in cells}:
-        open_data(data, folder / "data")  # once, before many processes want it
-    with lock(folder), Run.create(folder / "sweep.db") as run:
+        open_data(data, folder / "data")  # once, before many processes open it
+    with lock_folder(folder), Run.create(folder / "sweep.db") as run:
         _claim(run, config)
         waiting = _waiting(run, cells, config.retry)
-        jobs = [Job(cell, folder, config.retry) for cell in waiting]
+        jobs = [CellJob(cell, folder, config.retry) for cell in waiting]
         if jobs:
             with _opened(engine) as executor:
                 _gather(run, executor, jobs, len(cells), progress)
@@ -99,8 +126,8 @@ def sweep(
 
 
 @contextmanager
-def _opened(engine: Submits | str | None) -> Iterator[Submits]:
-    """The executor that was given, or one for its address that ends with the sweep."""
+def _opened(engine: SupportsSubmit | str | None) -> Iterator[SupportsSubmit]:
+    """Yield the executor that was given, or open the one of an address for this sweep."""
     if engine is None or isinstance(engine, str):
         with open_engine(engine) as executor:
             yield executor
@@ -108,12 +135,13 @@ def _opened(engine: Submits | str | None) -> Iterator[Submits]:
         yield engine
 
 
-def read_sweep(out: str | Path) -> SweepResult:
-    """The results of a sweep so far, in the order of their changes."""
-    folder = Path(out)
+def read_sweep(output: str | Path) -> SweepResult:
+    """Return the results so far of the sweep in a folder, ordered by their changes."""
+    folder = Path(output)
     with Run(folder / "sweep.db") as run:
         cells = sorted(
-            run.artifacts(KIND).values(), key=lambda cell: [_sort_key(v) for v in cell["changes"].values()]
+            run.artifacts(CELL_ARTIFACT).values(),
+            key=lambda cell: [_sort_key(v) for v in cell["changes"].values()],
         )
     return SweepResult(folder, folder / "sweep.db", cells)
 
@@ -124,12 +152,12 @@ def _sort_key(value: Any) -> tuple[bool, float, str]:
 
 
 def _claim(run: Run, config: SweepConfig) -> None:
-    base = flat(config.base)
+    base = flatten(config.base)
     there = run.meta.get("base", base)
     if there != base:
         name = next(name for name in base if there.get(name) != base[name])
         raise UsageError(
-            f"{run.path} holds a sweep of another base ({name} is {there.get(name)} there and "
+            f"{run.path} is a sweep of another base config ({name} is {there.get(name)} there and "
             f"{base[name]} now): choose another folder"
         )
     with run.transaction():
@@ -139,12 +167,14 @@ def _claim(run: Run, config: SweepConfig) -> None:
 
 
 def _waiting(run: Run, cells: Sequence[Cell], retry: bool) -> list[Cell]:
-    done = run.artifacts(KIND)
+    done = run.artifacts(CELL_ARTIFACT)
     return [cell for cell in cells if cell.id not in done or (retry and done[cell.id]["status"] == "failed")]
 
 
-def _gather(run: Run, engine: Submits, jobs: Sequence[Job], total: int, progress: Progress) -> None:
-    futures = {standard(engine.submit(run_cell, job)): job for job in jobs}
+def _gather(
+    run: Run, engine: SupportsSubmit, jobs: Sequence[CellJob], total: int, progress: Progress
+) -> None:
+    futures = {as_standard_future(engine.submit(run_cell, job)): job for job in jobs}
     counts, lost = Counter[str](), 0
     done = total - len(jobs)
     progress(done, total, "starting")
@@ -155,10 +185,10 @@ def _gather(run: Run, engine: Submits, jobs: Sequence[Job], total: int, progress
             except (BrokenExecutor, CancelledError):
                 lost += 1
                 continue
-            except Exception as error:  # the engine's own: a worker lost for good
-                document = document_of(futures[future], "failed", error=str(error))
+            except Exception as error:  # raised by the engine: a worker was lost
+                document = cell_document(futures[future], "failed", error=str(error))
             with run.transaction():
-                run.set_artifact(KIND, document["id"], document)
+                run.set_artifact(CELL_ARTIFACT, document["id"], document)
             done += 1
             counts[document["status"]] += 1
             progress(done, total, "  ".join(f"{count} {status}" for status, count in counts.items()))
@@ -167,5 +197,5 @@ def _gather(run: Run, engine: Submits, jobs: Sequence[Job], total: int, progress
             future.cancel()
     if lost:
         raise TrainingError(
-            f"the engine broke and {lost} cells have no result: run the same sweep again to continue"
+            f"the engine broke, and {lost} cells have no result: run the same sweep again to continue"
         )

@@ -1,6 +1,6 @@
-"""The other end of the local pool: run calls that arrive on stdin, answer on stdout.
+"""A process of the local pool: reads calls from stdin, writes results to stdout.
 
-Started as `python -m normscope.lab.sweep.worker`, so that a caller's main module is never imported again.
+Started as `python -m normscope.lab.sweep.worker`, so the main module of the caller is not imported again.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+FunctionCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def main() -> None:
     """Serve until stdin closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     outbox = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a call prints must not mix with answers
-    calls: SimpleQueue[Call] = SimpleQueue()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a call prints must not mix with results
+    calls: SimpleQueue[FunctionCall] = SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, calls), daemon=True).start()
     while True:
         answer = _run(calls.get())
@@ -29,10 +29,10 @@ def main() -> None:
         outbox.flush()
 
 
-def _read(inbox: BinaryIO, calls: SimpleQueue[Call]) -> None:
-    """Hand on the calls; when the parent is gone, stop in the middle of whatever is running.
+def _read(inbox: BinaryIO, calls: SimpleQueue[FunctionCall]) -> None:
+    """Queue the calls; when the parent is gone, end the process in the middle of a call.
 
-    A cell that ran on unseen would write into the folder of the next attempt.
+    A cell that kept running would write into the folder of the next attempt.
     """
     try:
         while True:
@@ -41,7 +41,7 @@ def _read(inbox: BinaryIO, calls: SimpleQueue[Call]) -> None:
         os._exit(0)
 
 
-def _run(call: Call) -> bytes:
+def _run(call: FunctionCall) -> bytes:
     function, args, kwargs = call
     try:
         return pickle.dumps((True, function(*args, **kwargs)))

@@ -1,11 +1,12 @@
-"""What a run leaves on disk: model folders as Hugging Face lays them out, and its own state to resume.
+"""The files of a run: model folders in the layout of Hugging Face, and the state to resume from.
 
-    OUT/config.json                 what was asked for
+    OUT/config.json                 the config of the run
     OUT/checkpoints/step-000123/    model.safetensors, config.json, tokenizer.json
-    OUT/state.pt                    the latest state; with it the run continues bit for bit
-    OUT/data/                       the tokenised text, mapped by every process
+    OUT/state.pt                    the latest state, from which the run continues bit for bit
+    OUT/data/                       the tokenised text, mapped into memory by every process
 
-Files and folders are made beside their place and moved there, so a killed run leaves none half-written.
+Files and folders are written under a temporary name and then renamed, so a killed run leaves no
+half-written ones.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from normscope.atomic_write import whole_file
+from normscope.atomic_write import atomic_write
 from normscope.errors import CorruptCheckpoint, TrainingError, UnknownFormat, UsageError
 from normscope.lab.model import ModelConfig, Transformer
 
 try:
     import fcntl
-except ImportError:  # Windows has none; there a folder is not locked
+except ImportError:  # not on Windows, where folders are not locked
     fcntl = None  # type: ignore[assignment]
 
 MODEL_TYPE = "normscope-lab"
@@ -37,7 +38,7 @@ TOKENIZER_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_toke
 
 
 def checkpoint_folder(out: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Return the folder of the checkpoint of a step."""
     return out / "checkpoints" / f"step-{step:06d}"
 
 
@@ -50,7 +51,7 @@ def save_model(model: Transformer, folder: Path, tokenizer: str | None = None) -
     if model.config.tied_head:
         del tensors["head.weight"]
     save_file(tensors, part / "model.safetensors", {"format": "pt"})
-    _write_json(part / "config.json", _document(model))
+    _write_json(part / "config.json", _model_document(model))
     if tokenizer is not None:
         (part / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
         _write_json(part / "tokenizer_config.json", TOKENIZER_CONFIG)
@@ -58,14 +59,14 @@ def save_model(model: Transformer, folder: Path, tokenizer: str | None = None) -
     part.rename(folder)
 
 
-def _document(model: Transformer) -> dict[str, Any]:
+def _model_document(model: Transformer) -> dict[str, Any]:
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     names = {"model_type": MODEL_TYPE, "architectures": ["Transformer"], "dtype": dtype}
     return names | asdict(model.config)
 
 
 def is_lab_model(folder: Path) -> bool:
-    """Whether this folder holds a model of the lab."""
+    """Return whether this folder is a model of the lab."""
     try:
         document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -74,10 +75,12 @@ def is_lab_model(folder: Path) -> bool:
 
 
 def load_model(folder: str | os.PathLike[str]) -> Transformer:
-    """The model stored in a folder, in evaluation mode and in the dtype it was stored in."""
+    """Load the model of a folder, in evaluation mode and in the dtype it was saved in."""
     place = Path(folder)
     if not is_lab_model(place):
-        raise UnknownFormat(f"{place} is no model of the lab: its config.json should say {MODEL_TYPE!r}")
+        raise UnknownFormat(
+            f"{place} is not a model of the lab: expected a config.json with model_type {MODEL_TYPE!r}"
+        )
     document = json.loads((place / "config.json").read_text(encoding="utf-8"))
     known = {entry.name for entry in fields(ModelConfig)}
     model = Transformer(ModelConfig(**{name: document[name] for name in known & document.keys()}))
@@ -91,10 +94,10 @@ def load_model(folder: str | os.PathLike[str]) -> Transformer:
     return model.eval()
 
 
-def lock(out: Path) -> IO[str]:
+def lock_folder(out: Path) -> IO[str]:
     """Keep other processes out of a folder until the returned file is closed.
 
-    A process that was just killed may take a moment to be gone, so a taken lock is tried for a while.
+    A killed process may hold its lock for another moment, so locking is tried for a few seconds.
     """
     out.mkdir(parents=True, exist_ok=True)
     file = (out / ".lock").open("w")
@@ -108,11 +111,11 @@ def lock(out: Path) -> IO[str]:
             if wait is not None:
                 time.sleep(wait)
     file.close()
-    raise TrainingError(f"another process is at work in {out}: wait for it to end, or choose another folder")
+    raise TrainingError(f"another process is working in {out}: wait for it to end, or choose another folder")
 
 
-def start(out: Path, config: dict[str, Any]) -> None:
-    """Claim the folder for this run; refuse one that holds a different run."""
+def claim_folder(out: Path, config: dict[str, Any]) -> None:
+    """Write the config of this run into the folder; refuse a folder with a different run."""
     path = out / "config.json"
     if path.exists():
         _check_same(json.loads(path.read_text(encoding="utf-8")), config, out)
@@ -125,21 +128,21 @@ def _check_same(there: dict[str, Any], here: dict[str, Any], out: Path) -> None:
     if different:
         name = different[0]
         raise UsageError(
-            f"{out} holds another run ({name} is {there.get(name)} there and {here[name]} now): "
+            f"{out} contains another run ({name} is {there.get(name)} there and {here[name]} now): "
             "choose another folder, or delete that one"
         )
 
 
 def save_state(out: Path, state: dict[str, Any]) -> None:
-    """Replace the state that a killed run continues from; it is on disk when this returns."""
-    with whole_file(out / "state.pt") as part, part.open("wb") as file:
+    """Replace the state that a killed run continues from; it is on disk when this function returns."""
+    with atomic_write(out / "state.pt") as part, part.open("wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
 
 
 def load_state(out: Path) -> dict[str, Any] | None:
-    """The latest state, or None when the run has not begun."""
+    """Return the latest state, or None if the run has not begun."""
     path = out / "state.pt"
     if not path.exists():
         return None
@@ -148,5 +151,5 @@ def load_state(out: Path) -> dict[str, Any] | None:
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The optimizers of the lab, each built from the same config."""
+"""The optimizers of the lab, each built from the same config, and their learning rate over time."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 
 from normscope.lab.config import OptimizerConfig
+from normscope.theory.dynamics.lr_shapes import LRShape
 
-Groups = list[dict[str, Any]]
+ParameterGroups = list[dict[str, Any]]
 
 
-def _adam(kind: type[Adam]) -> Callable[[Groups, OptimizerConfig], Optimizer]:
-    def build(groups: Groups, config: OptimizerConfig) -> Optimizer:
+def _adam(kind: type[Adam]) -> Callable[[ParameterGroups, OptimizerConfig], Optimizer]:
+    def make(groups: ParameterGroups, config: OptimizerConfig) -> Optimizer:
         return kind(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
-    return build
+    return make
 
 
-def _sgd(groups: Groups, config: OptimizerConfig) -> Optimizer:
+def _sgd(groups: ParameterGroups, config: OptimizerConfig) -> Optimizer:
     return SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
 
 
-def _adafactor(groups: Groups, config: OptimizerConfig) -> Optimizer:
-    """PyTorch's: the step is lr (at most 1/√t) times the root mean square of the parameter."""
+def _adafactor(groups: ParameterGroups, config: OptimizerConfig) -> Optimizer:
+    """PyTorch's Adafactor: an update is lr (at most 1/√t) times the root mean square of the parameter."""
     return Adafactor(groups, lr=config.lr)
 
 
-BUILDERS: dict[str, Callable[[Groups, OptimizerConfig], Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[ParameterGroups, OptimizerConfig], Optimizer]] = {
     "sgd": _sgd,
     "adam": _adam(Adam),
     "adamw": _adam(AdamW),
@@ -38,11 +39,11 @@ BUILDERS: dict[str, Callable[[Groups, OptimizerConfig], Optimizer]] = {
 }
 
 
-def build(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """The optimizer for a model's parameters; tied ones come once."""
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Return the optimizer of a model's parameters; tied parameters are updated once."""
     parameters = list(model.parameters())
     if config.decayed == "all":
-        groups: Groups = [{"params": parameters, "weight_decay": config.weight_decay}]
+        groups: ParameterGroups = [{"params": parameters, "weight_decay": config.weight_decay}]
     else:
         matrices = [p for p in parameters if p.dim() > 1]
         others = [p for p in parameters if p.dim() <= 1]
@@ -50,17 +51,25 @@ def build(model: nn.Module, config: OptimizerConfig) -> Optimizer:
             {"params": matrices, "weight_decay": config.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
-    return BUILDERS[config.optimizer](groups, config)
+    return OPTIMIZERS[config.optimizer](groups, config)
+
+
+def lr_factor(config: OptimizerConfig, step: int, steps: int) -> float:
+    """Factor of the peak learning rate at update `step` (1 … steps): linear warmup, then the schedule."""
+    if step <= config.warmup:
+        return step / config.warmup
+    shape = LRShape(config.schedule, config.final, config.cooldown)
+    return float(shape.factor(step, start=config.warmup, end=steps))
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
-    """The rate of the next update, for every parameter."""
+    """Set the learning rate of every parameter for the next update."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
 def parameter_norm(parameters: Iterable[Tensor]) -> float:
-    """The Euclidean norm of all these parameters together, summed in float64."""
+    """Euclidean norm of all these parameters together, summed in float64."""
     with torch.no_grad():
         norms = torch._foreach_norm([p.detach() for p in parameters], 2.0, torch.float64)
         return float(torch.linalg.vector_norm(torch.stack(list(norms))))

@@ -5,34 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from normscope.errors import UsageError
 from normscope.lab.config import TrainConfig
-from normscope.lab.training.checkpointing import lock
-from normscope.lab.training.trainer import Callback, Paths, Trainer, TrainResult
+from normscope.lab.training.callback import Callback
+from normscope.lab.training.checkpointing import lock_folder
+from normscope.lab.training.train_result import TrainResult
+from normscope.lab.training.trainer import RunPaths, Trainer
 from normscope.progress import Progress, silent
 from normscope.schedule import NEVER
 
 
 def train(
     config: TrainConfig,
-    out: str | Path,
-    progress: Progress = silent,
+    output: str | Path,
     *,
     run: str | Path | None = None,
     data: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     scan: bool = False,
+    progress: Progress = silent,
 ) -> TrainResult:
-    """Train as `config` says and leave everything in the folder `out`; a run found there is continued.
+    """Train a small transformer and leave everything in the folder `output`.
 
-    The run file is `out`/run.db unless `run` names another; tokenised text is kept in `data`
-    (`out`/data by default), where further runs find it. With `scan`, the checkpoints are
-    measured into the run file at the end.
+    An unfinished run in the folder is continued. The run file is `output`/run.db unless `run`
+    names another. Tokenised text is kept in `data` (`output`/data by default), where further runs
+    can use it. With `scan`, the checkpoints are measured into the run file at the end.
+
+    >>> import normscope as ns, tempfile
+    >>> config = ns.TrainConfig(steps=3, batch=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = ns.train(config, folder)
+    >>> result.steps, result.loss < 6
+    (3, True)
     """
-    folder = Path(out)
-    paths = Paths(folder, Path(run or folder / "run.db"), Path(data or folder / "data"))
-    with lock(folder), Trainer(config, paths, [*_observers(config), *callbacks]) as trainer:
+    if scan and config.save == NEVER:
+        raise UsageError("scan=True measures checkpoints, but save is never: choose when to save")
+    folder = Path(output)
+    paths = RunPaths(folder, Path(run or folder / "run.db"), Path(data or folder / "data"))
+    with lock_folder(folder), Trainer(config, paths, [*_observers(config), *callbacks]) as trainer:
         result = trainer.fit(progress)
-    if scan and config.save != NEVER:
+    if scan:
         from normscope.weights.scan.scan import scan as scan_checkpoints
 
         scan_checkpoints(result.checkpoints, result.run).close()
@@ -40,7 +52,7 @@ def train(
 
 
 def _observers(config: TrainConfig) -> list[Callback]:
-    """What watches the run; loaded only when it is asked for, since every cell of a sweep starts here."""
+    """Import what observes the run only if it is used: every cell of a sweep passes here."""
     if config.saturation == NEVER == config.monitor:
         return []
     from normscope.lab.training.observers import observers

@@ -1,8 +1,8 @@
-"""One run under way: updates, records, checkpoints; killed, it continues bit for bit.
+"""The training loop: updates, records, checkpoints. A killed run continues bit for bit.
 
-Every random choice follows from the seed: the initial parameters, the batches (each drawn from
-its own number, see `lab.data`) and dropout, whose generator is part of the saved state. On the CPU
-the numbers also depend on how many threads PyTorch uses, because sums are split among them.
+The seed decides every random choice: the initial parameters, the batches (each from its own
+number, see `lab.data`) and dropout, whose generator is part of the saved state. On the CPU, the
+last digits also depend on the number of threads, because PyTorch splits sums among them.
 """
 
 from __future__ import annotations
@@ -19,62 +19,25 @@ from torch import nn
 
 from normscope._version import __version__
 from normscope.errors import Diverged, UsageError
-from normscope.lab.config import TrainConfig, flat
-from normscope.lab.data.data_sources import fitted, open_data
+from normscope.lab.config import TrainConfig, flatten
+from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.data.text import TextData
 from normscope.lab.model import Transformer
-from normscope.lab.training import checkpointing, lr_schedules, optimizers
-from normscope.lab.training.held_out import evaluate
+from normscope.lab.training import checkpointing, optimizers
+from normscope.lab.training.callback import Callback
+from normscope.lab.training.evaluation import evaluate
+from normscope.lab.training.train_result import TrainResult
 from normscope.progress import Progress, silent
 from normscope.run import Row, Run, ScalarRow
 from normscope.schedule import NEVER
-from normscope.table import Table, Tabular
 
-STATE_SECONDS = 60.0  # how much work a kill may cost at most
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
-
-
-class Callback:
-    """Takes part in a run; override what is needed. `trainer.step` is the number of updates done."""
-
-    def on_start(self, trainer: Trainer) -> None:
-        """Before the first update of this process; `trainer.step` is not 0 when the run is resumed."""
-
-    def on_step(self, trainer: Trainer) -> None:
-        """After each update."""
-
-    def on_save(self, trainer: Trainer) -> None:
-        """Before the state is saved: whatever is not written now is lost by a kill."""
-
-    def on_end(self, trainer: Trainer) -> None:
-        """When the run ends, by an error too."""
+STATE_SECONDS = 60.0  # at most this much work is lost when a run is killed
+TRAINING_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class TrainResult(Tabular):
-    """What came of a run; `evaluation` holds e.g. `valid_loss`, `valid_accuracy`, `valid_perplexity`."""
-
-    out: Path
-    run: Path
-    checkpoints: Path
-    steps: int
-    parameters: int
-    loss: float
-    norm_start: float
-    norm_end: float
-    evaluation: dict[str, float]
-    seconds: float
-
-    @property
-    def table(self) -> Table:
-        """Every recorded number: step, name, value."""
-        with Run(self.run) as run:
-            return run.table(ScalarRow)
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Where a run lives: its folder, its run file, and the tokenised text."""
+class RunPaths:
+    """The folder of a run, its run file, and the folder of the tokenised text."""
 
     out: Path
     run: Path
@@ -82,17 +45,17 @@ class Paths:
 
 
 class Trainer:
-    """One run under way: model, optimizer, data and run file, and how many updates are done."""
+    """A run in progress: model, optimizer, data, run file, and the number of updates done."""
 
-    def __init__(self, config: TrainConfig, paths: Paths, callbacks: Sequence[Callback] = ()) -> None:
+    def __init__(self, config: TrainConfig, paths: RunPaths, callbacks: Sequence[Callback] = ()) -> None:
         self.data = open_data(config.data, paths.data)
-        self.config = config = fitted(config, self.data)
+        self.config = config = complete_config(config, self.data)
         self.paths = paths
         self.callbacks = callbacks
-        checkpointing.start(paths.out, flat(config))
+        checkpointing.claim_folder(paths.out, flatten(config))
         torch.manual_seed(config.seed)
         self.model = Transformer(config.model).to(device=config.device, dtype=_dtype(config.dtype))
-        self.optimizer = optimizers.build(self.model, config.optimization)
+        self.optimizer = optimizers.build_optimizer(self.model, config.optimization)
         self.step = 0
         self.loss = math.nan
         self.norm = self.norm_start = optimizers.parameter_norm(self.model.parameters())
@@ -111,7 +74,7 @@ class Trainer:
         self.run.close()
 
     def fit(self, progress: Progress = silent) -> TrainResult:
-        """Run to the last step."""
+        """Train to the last step."""
         began, config = time.monotonic(), self.config
         self._begin()
         while self.step < config.steps:
@@ -122,20 +85,19 @@ class Trainer:
         return self._result(time.monotonic() - began)
 
     def record(self, name: str, value: float) -> None:
-        """Put one number of the present step into the run file."""
+        """Queue one number of the current step for the run file."""
         self.write([ScalarRow(self.step, name, value)])
 
     def write(self, rows: Iterable[Row]) -> None:
-        """Put rows into the run file, with the next save."""
+        """Queue rows for the run file; they are written with the next save."""
         self._rows.extend(rows)
 
     # -- one update --------------------------------------------------------------
 
     def _update(self) -> None:
         config, number = self.config, self.step * self.config.accumulate
-        self.lr = config.optimization.lr * lr_schedules.factor(
-            config.optimization, self.step + 1, config.steps
-        )
+        factor = optimizers.lr_factor(config.optimization, self.step + 1, config.steps)
+        self.lr = config.optimization.lr * factor
         optimizers.set_learning_rate(self.optimizer, self.lr)
         self.model.train()
         self.loss = sum(self._backward(number + part) for part in range(config.accumulate))
@@ -153,7 +115,7 @@ class Trainer:
         self.step += 1
 
     def _backward(self, number: int) -> float:
-        """Add the gradient of one batch, and return its share of the loss."""
+        """Add the gradient of one batch; return its share of the loss."""
         config = self.config
         inputs, targets = self.data.batch(number, config.batch, config.seed)
         logits = self.model(inputs.to(config.device))
@@ -169,7 +131,7 @@ class Trainer:
             self.record("loss", self.loss)
             self.record("lr", self.lr)
             self.record("weight_decay", config.optimization.weight_decay)
-            self.record("tokens", self.step * config.accumulate * config.batch * self.data.positions)
+            self.record("tokens", self.step * config.accumulate * config.batch * self.data.sizes.positions)
             if config.optimization.clip is not None:
                 self.record("gradient_norm", self.gradient_norm)
         if last or self.step in config.save or self.step % max(1, config.steps // 200) == 0:
@@ -204,7 +166,7 @@ class Trainer:
     def _first(self) -> None:
         with self.run.transaction():
             self.run.delete_after(-1)
-            self.run.set_meta("config", flat(self.config))
+            self.run.set_meta("config", flatten(self.config))
             self.run.set_meta("seed", self.config.seed)
             self.run.set_meta("source", str(self.paths.out / "checkpoints"))
             self.run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
@@ -222,7 +184,7 @@ class Trainer:
             self.run.delete_after(self.step)
 
     def _save(self) -> None:
-        """Write the checkpoint and the state where they are due."""
+        """Write the checkpoint and the state if they are due."""
         ends = self.step in (0, self.config.steps)
         if self.step in self.config.save or (ends and self.config.save != NEVER):
             self._save_checkpoint()
@@ -272,6 +234,6 @@ class Trainer:
 
 
 def _dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise UsageError(f"the lab trains in {', '.join(DTYPES)}, not {name!r}")
-    return DTYPES[name]
+    if name not in TRAINING_DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(TRAINING_DTYPES)}, not {name!r}")
+    return TRAINING_DTYPES[name]

@@ -1,7 +1,7 @@
-"""How large the updates are: what the theory of equilibrium needs to know about a run.
+"""The size of updates, from which the theory predicts the equilibrium norm.
 
-An update is split into decay and the rest, θ ← (1 − ηλ)θ + η·v. The size u = ‖v‖ and the
-radial part r = ⟨θ, v⟩/‖θ‖ are recorded at about a hundred steps of a run, over all
+An update is decay plus the rest, θ ← (1 − ηλ)θ + η·v. The size u = ‖v‖ and the radial
+part r = ⟨θ, v⟩/‖θ‖ are recorded at about a hundred steps of a run, over all
 parameters (`update`, `radial`) and over the body (`body_update`, `body_radial`, `body_norm`).
 With r = 0 the norm obeys ρ² ← (1 − ηλ)²ρ² + η²u² and tends to ρ*² = ηu²/(2λ − ηλ²).
 """
@@ -16,18 +16,19 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
 from normscope.anatomy import in_scope, locate_all
+from normscope.lab.training.callback import Callback
 from normscope.lab.training.optimizers import parameter_norm
-from normscope.lab.training.trainer import Callback, Trainer
+from normscope.lab.training.trainer import Trainer
 
-SAMPLES = 100
+MEASURED_STEPS = 100
 
 
-class UpdateSize(Callback):
-    """Records the size of updates without their decay."""
+class UpdateSizeRecorder(Callback):
+    """Records the size of updates, without weight decay."""
 
     def on_start(self, trainer: Trainer) -> None:
-        """Listen to the optimizer; record the norm of the body at the start."""
-        self._every = max(1, trainer.config.steps // SAMPLES)
+        """Register with the optimizer; record the norm of the body at the start."""
+        self._every = max(1, trainer.config.steps // MEASURED_STEPS)
         named = dict(trainer.model.named_parameters())
         places = locate_all(named)
         counted = in_scope(list(named), "body", lambda name: (places[name].role, named[name].shape))

@@ -1,1 +1,4 @@
-"""Run a model: find and load it, prepare its inputs, switch it to evaluation, pass batches through it."""
+"""Run a model: prepare its inputs, switch it to evaluation, scale its parameters, pass batches through it.
+
+From outside, use `batches.Batch`, `scaling.scaled`, `baseline.random_like` and `inputs`.
+"""

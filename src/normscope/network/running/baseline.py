@@ -1,4 +1,4 @@
-"""A freshly initialised model of the same architecture: what a measurement is compared with."""
+"""A freshly initialised model of the same architecture, as the baseline of a measurement."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from torch import Tensor, nn
 from normscope.errors import ModelError
 
 
-def random_like(model: nn.Module, seed: int = 0) -> nn.Module:
-    """A model like this one before training, by its own initialisation, from a seed.
+def random_like(model: nn.Module, *, seed: int = 0) -> nn.Module:
+    """A model of the same architecture before training, initialised from a seed.
 
-    Hugging Face models are built anew from their config. Any other module is copied
+    Hugging Face models are built again from their config. Any other module is copied
     and each part initialised by its `reset_parameters` or `_init_weights`. The global
-    random state is left as it was.
+    random state is not changed.
+
+    >>> import torch
+    >>> import normscope as ns
+    >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> one, two = ns.random_like(model, seed=1), ns.random_like(model, seed=1)
+    >>> bool(torch.equal(one.linear1.weight, two.linear1.weight))
+    True
+    >>> bool(torch.equal(one.linear1.weight, model.linear1.weight))
+    False
     """
     _refuse_sharded(model)
     with torch.random.fork_rng(devices=[]):
@@ -34,32 +43,30 @@ def _from_config(model: nn.Module) -> nn.Module:
 
 def _reset(model: nn.Module) -> nn.Module:
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    for module in reversed(list(model.modules())):  # a parent may set its children's weights in its own way
+    for module in reversed(list(model.modules())):  # parents last: they may reset their children too
         reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
         if callable(reset):
             reset()
-    own = getattr(model, "_init_weights", None)
-    if callable(own):
-        model.apply(own)
+    initialise = getattr(model, "_init_weights", None)
+    if callable(initialise):
+        model.apply(initialise)
     for name, parameter in model.named_parameters():
         if torch.equal(parameter, before[name]):
-            _draw(name, parameter)
+            _initialise(name, parameter)
     return model
 
 
-def _draw(name: str, parameter: Tensor) -> None:
-    """A parameter that no module initialises: N(0, 0.02²) for matrices; gains and biases keep a constant."""
+def _initialise(name: str, parameter: Tensor) -> None:
+    """Initialise a parameter that no module does: matrices from N(0, 0.02²), gains 1, biases 0."""
     with torch.no_grad():
         if parameter.dim() >= 2:
             parameter.normal_(0, 0.02)
-        elif _constant(parameter):
-            return
-        else:
+        elif not _looks_initial(parameter):
             parameter.fill_(0.0 if "bias" in name else 1.0)
 
 
-def _constant(parameter: Tensor) -> bool:
-    """Whether it is still as an initialisation leaves a gain or a bias: all ones or all zeros."""
+def _looks_initial(parameter: Tensor) -> bool:
+    """Whether a gain or bias still has its initial value: all ones or all zeros."""
     if parameter.numel() == 0:
         return True
     value = parameter.flatten()[0].item()
@@ -67,9 +74,9 @@ def _constant(parameter: Tensor) -> bool:
 
 
 def _refuse_sharded(model: nn.Module) -> None:
-    """Sharded models have no copy to initialise."""
+    """ModelError for a sharded model, which cannot be copied here."""
     if any(hasattr(parameter, "_local_tensor") for parameter in model.parameters()):
         raise ModelError(
-            "a sharded model cannot be initialised anew here: build the baseline before sharding and give "
-            "it as baseline=model"
+            "a sharded model cannot be copied and initialised here: build the baseline before sharding and "
+            "pass it as baseline=model"
         )

@@ -1,4 +1,4 @@
-"""What is handed to a model, and which of its positions are real tokens."""
+"""The inputs of a model, and which of their positions are real tokens."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class Batch:
 
     `mask` and `decoder_mask` are bool [batch, sequence], True at real tokens,
     whatever layout the model itself uses; None means that every position is real.
+
+    >>> import torch
+    >>> import normscope as ns
+    >>> tokens = torch.tensor([[5, 7, 2], [5, 2, 0]])
+    >>> batch = ns.Batch((tokens,), mask=tokens != 0)
+    >>> batch.run(torch.nn.Embedding(8, 4)).shape
+    torch.Size([2, 3, 4])
     """
 
     args: tuple[Any, ...] = ()
@@ -31,26 +38,26 @@ class Batch:
     decoder_mask: Tensor | None = None
 
     def run(self, model: nn.Module) -> Any:
-        """One forward pass."""
+        """Run one forward pass and return the model's output."""
         return model(*self.args, **self.kwargs)
 
 
 Batches: TypeAlias = Iterable[Any]
-"""Each a Batch, a dict of keyword arguments, a tuple of arguments, or one tensor."""
+"""Each item is a Batch, a dict of keyword arguments, a tuple of arguments, or one tensor."""
 
 
 def as_batches(batches: Any) -> list[Batch]:
-    """The user's batches as Batch objects; a single dict, tensor or Batch is a list of one."""
+    """The user's batches as a list of Batch; a single dict, tensor or Batch becomes a list of one."""
     if isinstance(batches, (Batch, Mapping, Tensor)):
         batches = [batches]
     found = [as_batch(batch) for batch in batches]
     if not found:
-        raise UsageError("there is nothing to run the model on: expected at least one batch, got none")
+        raise UsageError("nothing to run the model on: expected at least one batch, got none")
     return found
 
 
 def as_batch(value: Any) -> Batch:
-    """Understand what a model is called with, and find its padding mask among the arguments."""
+    """Turn what a model is called with into a Batch, and find its padding mask among the arguments."""
     if isinstance(value, Batch):
         return value
     if isinstance(value, Mapping):
@@ -62,41 +69,41 @@ def as_batch(value: Any) -> Batch:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return Batch(tuple(value))
     raise UsageError(
-        "a batch is a dict of keyword arguments, a tuple of arguments, a tensor or a normscope Batch, not "
-        f"{type(value).__name__}"
+        "a batch must be a dict of keyword arguments, a tuple of arguments, a tensor or a normscope.Batch; "
+        f"got {type(value).__name__}"
     )
 
 
 def token_count(batch: Batch) -> int | None:
-    """How many real tokens go through the model, encoder and decoder together; None when no mask says."""
+    """The number of real tokens, encoder and decoder together; None if there is no mask."""
     masks = [mask for mask in (batch.mask, batch.decoder_mask) if mask is not None]
     return sum(int(mask.sum()) for mask in masks) if masks else None
 
 
 def grouped(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Batches in groups with together no more real tokens than the largest batch alone.
+    """Divide batches into groups with at most as many real tokens as the largest batch.
 
-    The plain states of a group wait for the scaled pass. Holding the whole corpus
-    would scale the parameters once, but its memory would grow with the corpus; this
-    way it is that of one forward pass with hidden states, and scaling (a pass over
-    the weights) stays a few per cent of the work on a batch of some thousand tokens.
+    The plain states of a group stay in memory until the scaled pass. One group for the
+    whole corpus would scale the parameters only once, but its memory would grow with
+    the corpus. With these groups the memory is that of one forward pass with hidden
+    states, and scaling costs a few per cent of the work on about a thousand tokens.
     """
-    room = max((token_count(batch) or 0 for batch in batches), default=0)
+    most = max((token_count(batch) or 0 for batch in batches), default=0)
     group: list[Batch] = []
-    held = 0
+    total = 0
     for batch in batches:
         tokens = token_count(batch)
-        if group and (tokens is None or held + tokens > room):
+        if group and (tokens is None or total + tokens > most):
             yield group
-            group, held = [], 0
+            group, total = [], 0
         group.append(batch)
-        held += tokens or room
+        total += tokens or most
     if group:
         yield group
 
 
 def sample(batches: Sequence[Batch]) -> Batch:
-    """A small batch to look around with: one row of the smallest where its rows can be told apart."""
+    """A small batch for finding the blocks: one row of the smallest batch, if it can be split by rows."""
     smallest = min(batches, key=lambda batch: token_count(batch) or 0)
     tensors = [value for value in (*smallest.args, *smallest.kwargs.values()) if isinstance(value, Tensor)]
     if smallest.mask is None or any(value.shape[:1] != smallest.mask.shape[:1] for value in tensors):
@@ -113,7 +120,7 @@ def _rows(batch: Batch, count: int) -> Batch:
 
 
 def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
-    """The same batch on another device, its floating-point tensors in another dtype."""
+    """A copy of the batch on another device, with its floating-point tensors in another dtype."""
 
     def move(value: Any) -> Any:
         if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""The one state in which models are measured: no dropout, no gradients, no fused shortcuts."""
+"""The state in which models are measured: no dropout, no gradients, no fused encoder path."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
-    """Dropout off and torch's fused encoder path off; every module's own mode comes back on leaving.
+    """Switch off dropout and torch's fused encoder path; restore every module's own mode afterwards.
 
-    The fused path hides attention inside one kernel and repacks padded batches
-    into nested tensors, so neither the tap nor a hook on a block could see them.
+    The fused path computes attention inside one kernel and repacks padded batches
+    into nested tensors, which neither the tap nor a hook on a block could see.
     """
     training = {module: module.training for module in model.modules()}
     fused = torch.backends.mha.get_fastpath_enabled()

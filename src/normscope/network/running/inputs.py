@@ -1,4 +1,4 @@
-"""Text to batches: tokenised, sorted by length, cut to what the model allows."""
+"""From text to batches: tokenised, sorted by length, truncated to the model's limit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from normscope.errors import ModelError, UsageError
 from normscope.network.running.batches import Batch
 
 BATCH_TOKENS = 1024
-"""Positions in one batch, padding included: enough to keep a processor busy, small beside the weights."""
+"""Positions in one batch, padding included: enough to use the processor well, little memory."""
 
 EXAMPLE_TOKENS = 24
-"""Longest sentence whose attention is shown."""
+"""The longest sentence, in tokens, whose attention is shown."""
 
 _UNKNOWN_ALLOWED = 0.5
-_UNKNOWN_WORTH_SAYING = 0.05
+_UNKNOWN_NOTICED = 0.05
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Batches of one text for one model, and what the reader should know about them."""
+    """Batches of one text for one model, and warnings about them."""
 
     batches: tuple[Batch, ...]
     example: Batch
@@ -37,11 +37,11 @@ class Corpus:
 
 
 def read_sentences(path: Path | None, limit: int | None = 100) -> list[str]:
-    """The first sentences of a text file, one a line; without a file, of prose that every Python carries."""
+    """The first sentences of a text file, one per line; without a file, of Python's reference manual."""
     lines = _lines(path) if path is not None else _prose()
     found = [line.strip() for line in lines if line.strip()][:limit]
     if not found:
-        raise UsageError(f"{path or 'the text'} is empty: expected one sentence a line")
+        raise UsageError(f"{path or 'the text'} is empty: expected one sentence per line")
     return found
 
 
@@ -49,7 +49,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
-        raise UsageError(f"no text at {path}: give a file with one sentence a line") from None
+        raise UsageError(f"no text at {path}: expected a file with one sentence per line") from None
     except (IsADirectoryError, PermissionError) as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -57,7 +57,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _prose() -> list[str]:
-    """Sentences of Python's own reference manual, as the interpreter carries it."""
+    """Sentences of the reference manual that is part of every Python installation."""
     from pydoc_data.topics import topics
 
     paragraphs = (part for name in sorted(topics) for part in topics[name].split("\n\n"))
@@ -66,7 +66,7 @@ def _prose() -> list[str]:
 
 
 def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: int = BATCH_TOKENS) -> Corpus:
-    """Tokenise sentences for a model; similar lengths share a batch, so that little is padding."""
+    """Tokenise sentences for a model; sentences of similar length share a batch, to avoid padding."""
     encoded = [list(ids) for ids in tokenizer(list(sentences), verbose=False)["input_ids"]]
     warnings = list(_unknown(encoded, tokenizer))
     limit = longest_allowed(model, tokenizer)
@@ -78,7 +78,7 @@ def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: i
         )
     kept = sorted((ids[:limit] for ids in encoded if ids), key=len, reverse=True)
     if not kept:
-        raise UsageError("the text has no tokens: expected one sentence a line")
+        raise UsageError("the text has no tokens: expected one sentence per line")
     _check_vocabulary(kept, model)
     groups = _by_length(kept, tokens, padded=_takes_mask(model))
     batches = tuple(_batch(rows, tokenizer, model) for rows in groups)
@@ -88,7 +88,7 @@ def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: i
 
 
 def longest_allowed(model: nn.Module, tokenizer: Any) -> int | None:
-    """How many positions a model has, where it has a limit; learned tables may reserve some for padding."""
+    """The longest sequence that a model takes; None if it has no limit."""
     config = getattr(model, "config", None)
     sizes = [getattr(config, name, None) for name in _LENGTHS]
     sizes += [_learned_positions(model)]
@@ -98,7 +98,7 @@ def longest_allowed(model: nn.Module, tokenizer: Any) -> int | None:
 
 
 def _learned_positions(model: nn.Module) -> int | None:
-    """RoBERTa counts positions from padding_idx + 1, so that its table is longer than its longest text."""
+    """The size of a learned position table, less what RoBERTa reserves: it counts from padding_idx + 1."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and "position" in name.rpartition(".")[2]:
             reserved = 0 if module.padding_idx is None else module.padding_idx + 1
@@ -116,11 +116,11 @@ def _unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator[str]:
     )
     if share > _UNKNOWN_ALLOWED:
         raise UsageError(
-            f"{share:.0%} of the text's tokens are unknown to the model's tokenizer: give text in the "
+            f"{share:.0%} of the text's tokens are unknown to the model's tokenizer: use text in the "
             "language and alphabet that the model was trained on"
         )
-    if share > _UNKNOWN_WORTH_SAYING:
-        yield f"{share:.0%} of the tokens are unknown to the tokenizer; is it the language of this model?"
+    if share > _UNKNOWN_NOTICED:
+        yield f"{share:.0%} of the tokens are unknown to the tokenizer; is the text in the model's language?"
 
 
 def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
@@ -128,16 +128,16 @@ def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
     largest = max(map(max, rows))
     if isinstance(size, int) and largest >= size:
         raise ModelError(
-            f"the tokenizer makes token {largest}, but the model knows only {size}: it is another model's "
-            "tokenizer (--tokenizer FOLDER_OR_ID)"
+            f"the tokenizer produced token {largest}, but the model has a vocabulary of {size}: this is the "
+            "tokenizer of another model; choose the right one (--tokenizer FOLDER_OR_ID)"
         )
 
 
 def _by_length(rows: Sequence[list[int]], tokens: int, padded: bool) -> Iterator[list[list[int]]]:
-    """Rows from long to short, each group's padded size within `tokens` and never square.
+    """Group rows, sorted from long to short, so that a padded group has at most `tokens` positions.
 
-    A batch with as many rows as positions would not show which axis is the sequence. A model
-    that takes no mask could see padding, so its groups are of one length.
+    No group is square: a batch with as many rows as positions would not show which axis is
+    the sequence. A model that takes no mask would see padding, so its groups have one length.
     """
     group: list[list[int]] = []
     for row in rows:
@@ -167,7 +167,7 @@ def _batch(rows: Sequence[Sequence[int]], tokenizer: Any, model: nn.Module) -> B
 
 
 def _arguments(ids: Tensor, mask: Tensor, model: nn.Module) -> Batch:
-    """What the model is called with; an encoder–decoder model also reads the text as its decoder's past."""
+    """The model's arguments; the decoder of an encoder–decoder model gets the same text, shifted."""
     kwargs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
     config: Any = getattr(model, "config", None)
     real = mask.bool()
@@ -187,7 +187,7 @@ def _takes_mask(model: nn.Module) -> bool:
 
 
 def _accepted(kwargs: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """Without a mask where the model takes none, and with caches for generation switched off."""
+    """The arguments without a mask if the model takes none, and with generation caches switched off."""
     known = inspect.signature(model.forward).parameters
     if not _takes_mask(model):
         kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}

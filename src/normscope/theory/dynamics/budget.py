@@ -1,4 +1,4 @@
-"""The norm budget: where growth of ρ² comes from, exactly, and what that means.
+"""The norm budget: the parts that the growth of ρ² is made of, exactly, and what they mean.
 
     ρ² − ρ′²  =  2⟨θ′, Δ⟩  +  ‖Δ‖²          radial + diffusive, Δ = θ − θ′
 
@@ -6,14 +6,13 @@ With learning rate and weight decay known, the same growth is also
 
     ρ² − ρ′²  =  Σ_t ((1 − η_tλ_t)² − 1)·ρ_t²  +  the rest          decay + gradient
 
-where ρ_t² between two checkpoints is taken as linear. Orthogonal updates (Merrill et al. 2021, section 3)
-have no radial part: ρ² grows by ‖Δ‖² alone, and equal updates give √t.
+where ρ_t² is interpolated linearly between two checkpoints. Orthogonal updates (Merrill et al. 2021,
+section 3) have no radial part: ρ² grows by ‖Δ‖² alone, and updates of equal size give √t.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,50 +20,38 @@ from numpy.typing import NDArray
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run
 from normscope.table import Table, Tabular
+from normscope.theory.dynamics.interval_sums import IntervalSums, sums_from_cosine, sums_of_group
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures import formulas
-from normscope.theory.measures.series_sources import Selection, Source
-from normscope.theory.measures.time_series import Series, clean, reference
-
-if TYPE_CHECKING:
-    from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.measures import group
+from normscope.theory.measures.result_sequence import ResultSequence
+from normscope.theory.measures.series_sources import (
+    Selection,
+    Source,
+    is_bundled,
+    opened_run,
+    refuse_run_options,
+)
+from normscope.theory.measures.time_series import reference
 
 _MOSTLY, _HARDLY = 0.8, 0.3
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """The sums of one group over its intervals, with ρ² at both ends of each."""
-
-    name: str
-    previous: Array
-    steps: Array
-    sumsq_previous: Array
-    sumsq: Array
-    dot: Array
-    sumsq_delta: Array
-
-    @property
-    def alignment(self) -> Array:
-        """Cosine between θ′ and Δ; NaN where nothing moved."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = formulas.alignment(self.dot, self.sumsq_previous, self.sumsq_delta)
-        return np.where(np.isfinite(value), value, np.nan)
-
-    def since(self, step: float) -> Sums:
-        """The intervals that begin at `step` or later."""
-        kept = self.previous >= step
-        arrays = (self.previous, self.steps, self.sumsq_previous, self.sumsq, self.dot, self.sumsq_delta)
-        return Sums(self.name, *(array[kept] for array in arrays))
-
-
 @dataclass(frozen=True)
 class NormBudget(Tabular):
-    """Growth of ρ² of one group from `since` to `until`, split both ways; decay parts None when unknown.
+    """Growth of ρ² of one group from step `since` to step `until`, split in two ways.
 
-    `diffusive_share` is diffusive/growth (above 1 where the radial part is negative, None where ρ² fell);
-    `alignment` the mean cosine between parameters and the update that follows, weighted by its size.
+    radial + diffusive = growth = decay + gradient; the latter two are None if the rates are unknown.
+    `diffusive_share` is diffusive/growth: above 1 if the radial part is negative, None if ρ² fell.
+    `alignment` is the mean cosine between the parameters and the next update, weighted by its size.
+
+    >>> import normscope as ns
+    >>> budget = ns.norm_budget("t5-base")[0]
+    >>> round(budget.diffusive_share, 2), round(budget.alignment, 3)
+    (0.56, 0.043)
+    >>> budget.radial + budget.diffusive == budget.growth
+    True
     """
 
     group: str
@@ -82,77 +69,103 @@ class NormBudget(Tabular):
 
     @property
     def table(self) -> Table:
-        """A row an interval."""
+        """One row per interval."""
         return self.intervals
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What was found."""
+        """The findings, in sentences."""
         return self.sentences
 
 
-def norm_budget(
-    source: Source, selection: Selection = Selection(), *, since: int = 0, rates: Rates | None = None
-) -> tuple[NormBudget, ...]:
-    """The budget of every group of a run, or of the reference series t5-base.
+@dataclass(frozen=True)
+class NormBudgets(ResultSequence[NormBudget]):
+    """The budgets of all groups of a source; a sequence of `NormBudget`.
 
-    Rates that the run recorded are used when none are given; without any, decay is not split off.
+    >>> import normscope as ns
+    >>> budgets = ns.norm_budget("t5-base")
+    >>> len(budgets), budgets.table["group"], budgets.table["until"]
+    (1, ['t5-base'], [524288])
     """
-    if isinstance(source, Run):
-        return _of_run(source, selection, since, rates)
-    if str(source) == "t5-base":
-        sums = sums_from_cosine(reference("t5-base"), reference("t5-base-cosine"))
-        return (budget(sums, since, rates),)
-    if isinstance(source, (Series, list, tuple)):
-        raise UsageError("a norm budget needs the sums of a run file; a norm series alone does not hold them")
-    with Run(str(source)) as run:
-        return _of_run(run, selection, since, rates)
+
+    by: str
+    groups: tuple[NormBudget, ...]
+    scope: str = ""
+
+    @property
+    def table(self) -> Table:
+        """One row per group."""
+        names = (
+            *("group", "since", "until", "growth", "radial", "diffusive", "decay", "gradient"),
+            *("diffusive_share", "alignment"),
+        )
+        return Table.from_rows(names, [[getattr(group, name) for name in names] for group in self.groups])
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The sentences of the budget, if there is only one group."""
+        return self.groups[0].sentences if len(self.groups) == 1 else ()
+
+    @property
+    def parts(self) -> tuple[NormBudget, ...]:
+        """The budgets."""
+        return self.groups
 
 
-def _of_run(run: Run, selection: Selection, since: int, rates: Rates | None) -> tuple[NormBudget, ...]:
-    from normscope.theory.measures import measures
+def norm_budget(
+    source: Source,
+    *,
+    by: str = "total",
+    scope: str | None = None,
+    stage: str | None = None,
+    since: int = 0,
+    until: int | None = None,
+    rates: Rates | None = None,
+) -> NormBudgets:
+    """The norm budget of every group of a run, or of the bundled series t5-base.
 
-    grouped = measures.group(run, by=selection.by, scope=selection.scope, stage=selection.stage)
+    `by`, `scope` and `stage` are as in `series`. Only intervals that begin at step `since` or later and
+    end at step `until` or earlier are counted. `rates` are learning rate and weight decay, by default as
+    the run recorded them; if they are unknown, the growth is not split into decay and gradient.
+
+    >>> import normscope as ns
+    >>> (early,) = ns.norm_budget("t5-base", until=51_000)
+    >>> early.until, round(early.growth), round(early.radial), round(early.diffusive)
+    (51000, 1825709, 794502, 1031208)
+    """
+    selection = Selection(None, by, scope, stage, since, until)
+    with opened_run(source) as run:
+        if run is not None:
+            return NormBudgets(by, tuple(_of_run(run, selection, rates)), scope or "body")
+    refuse_run_options(source, selection)
+    if not (is_bundled(source) and str(source) == "t5-base"):
+        raise UsageError(
+            "a norm budget needs the sums that a run file contains, or the bundled series t5-base; "
+            "it does not follow from norms alone"
+        )
+    sums = sums_from_cosine(reference("t5-base"), reference("t5-base-cosine"))
+    return NormBudgets(by, (budget(sums, since, until, rates),))
+
+
+def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBudget]:
+    grouped = group(run, by=selection.by, scope=selection.scope or "body", stage=selection.stage)
     rates = rates or Rates.of_run(run, selection.stage)
     found = [sums_of_group(grouped, i) for i in range(len(grouped.groups))]
-    found = [sums for sums in found if len(sums.since(since).steps)]
+    found = [sums for sums in found if len(sums.between(selection.since, selection.until).steps)]
     if not found:
-        raise SeriesError(f"{run.path} holds no two consecutive checkpoints since step {since}: no budget")
-    return tuple(budget(sums, since, rates) for sums in found)
+        where = f" {selection.window}" if selection.window else ""
+        raise SeriesError(f"{run.path} contains no two consecutive checkpoints{where}: no budget")
+    return [budget(sums, selection.since, selection.until, rates) for sums in found]
 
 
-def sums_of_group(grouped: Grouped, column: int) -> Sums:
-    """One group's intervals, where both ends were measured."""
-    arrays = [getattr(grouped, n)[:, column] for n in ("sumsq_previous", "sumsq", "dot", "sumsq_delta")]
-    there = np.isfinite(np.stack(arrays)).all(axis=0) & (grouped.previous >= 0)
-    times = grouped.previous[there].astype(float), grouped.steps[there].astype(float)
-    return Sums(grouped.groups[column], *times, *(array[there] for array in arrays))
-
-
-def sums_from_cosine(norm: Series, cosine: Series) -> Sums:
-    """The same sums from two published curves: ρ at each checkpoint, and its cosine with the one before.
-
-    ⟨θ′,Δ⟩ = ρ′ρ·cos − ρ′² and ‖Δ‖² = ρ² + ρ′² − 2ρ′ρ·cos: differences of like numbers, good to the
-    digits of the curves, where a run file's own sums are good to 1e-7.
-    """
-    norm, cosine = clean(norm, len(norm)).series, clean(cosine, len(cosine)).series
-    place = np.searchsorted(norm.steps, cosine.steps)
-    known = (place > 0) & (place < len(norm))
-    known[known] &= norm.steps[place[known]] == cosine.steps[known]
-    if not known.any():
-        raise SeriesError(f"{norm.name} and {cosine.name} share no step after the first: no budget")
-    place, angle = place[known], cosine.values[known]
-    before, after = norm.values[place - 1], norm.values[place]
-    inner = before * after * angle
-    times = norm.steps[place - 1].astype(float), norm.steps[place].astype(float)
-    return Sums(norm.name, *times, before**2, after**2, inner - before**2, before**2 + after**2 - 2 * inner)
-
-
-def budget(sums: Sums, since: int = 0, rates: Rates | None = None) -> NormBudget:
-    """Add up one group's intervals from `since` on, and say what they mean."""
-    kept = sums.since(since)
+def budget(
+    sums: IntervalSums, since: int = 0, until: int | None = None, rates: Rates | None = None
+) -> NormBudget:
+    """Add up one group's intervals from `since` to `until`, and say what they mean."""
+    kept = sums.between(since, until)
     if not len(kept.steps):
-        raise SeriesError(f"{sums.name}: no interval begins at step {since} or later")
+        end = f" and ends at step {until} or earlier" if until is not None else ""
+        raise SeriesError(f"{sums.name}: no interval begins at step {since} or later{end}")
     radial, diffusive = 2 * kept.dot, kept.sumsq_delta
     growth = radial + diffusive
     decay = _decay(kept, rates) if rates is not None else None
@@ -174,7 +187,7 @@ def budget(sums: Sums, since: int = 0, rates: Rates | None = None) -> NormBudget
     return replace(result, sentences=(*_sentences(result), *_course(kept)))
 
 
-def _decay(sums: Sums, rates: Rates) -> Array:
+def _decay(sums: IntervalSums, rates: Rates) -> Array:
     """Σ ((1 − ηλ)² − 1)·ρ² over the steps of each interval, ρ² linear in between."""
     lost = np.empty(len(sums.steps))
     for i, (start, end) in enumerate(zip(sums.previous, sums.steps, strict=True)):
@@ -185,12 +198,12 @@ def _decay(sums: Sums, rates: Rates) -> Array:
     return lost
 
 
-def _mean_alignment(sums: Sums) -> float:
+def _mean_alignment(sums: IntervalSums) -> float:
     scale = np.sqrt(sums.sumsq_previous * sums.sumsq_delta).sum()
     return float(sums.dot.sum() / scale) if scale > 0 else 0.0
 
 
-def _table(sums: Sums, decay: NDArray[np.float64] | None) -> Table:
+def _table(sums: IntervalSums, decay: NDArray[np.float64] | None) -> Table:
     growth = formulas.growth(sums.dot, sums.sumsq_delta)
     columns = {
         "step": sums.steps.astype(int).tolist(),
@@ -208,15 +221,15 @@ def _table(sums: Sums, decay: NDArray[np.float64] | None) -> Table:
 
 def _sentences(result: NormBudget) -> list[str]:
     when = f"since step {result.since:,}" if result.since else f"up to step {result.until:,}"
-    said = [f"{result.group}: {_split(result, when)}"]
+    sentences = [f"{result.group}: {_split(result, when)}"]
     if result.decay is not None and result.gradient is not None and result.gradient > 0:
         share = -result.decay / result.gradient
-        said.append(f"Weight decay took back {share:.0%} of what the gradients added to ρ² {when}.")
-    return said
+        sentences.append(f"Weight decay took back {share:.0%} of what the gradients added to ρ² {when}.")
+    return sentences
 
 
-def _course(sums: Sums) -> list[str]:
-    """How the alignment moves over the run, once there is enough of it to speak of a course."""
+def _course(sums: IntervalSums) -> list[str]:
+    """How the alignment changes over the run, if there are enough intervals to say."""
     known = np.flatnonzero(np.isfinite(sums.alignment))
     if len(known) < 8:
         return []
@@ -234,13 +247,13 @@ def _split(result: NormBudget, when: str) -> str:
     angle = f"mean alignment {result.alignment:+.3f}"
     if share is None:
         return (
-            f"ρ² fell {when}: the radial part took {-result.radial:.4g} and diffusion "
-            f"gave {result.diffusive:.4g} ({angle})."
+            f"ρ² fell {when}: the radial part removed {-result.radial:.4g} and the diffusive part "
+            f"added {result.diffusive:.4g} ({angle})."
         )
     if share > 1.2:
         return (
-            f"diffusion alone would have added {share:.1f} times the growth of ρ² {when}; "
-            f"the radial part, as weight decay makes it, took the rest back ({angle})."
+            f"the diffusive part alone would have added {share:.1f} times the growth of ρ² {when}; "
+            f"the radial part, which weight decay makes negative, removed the rest ({angle})."
         )
     return f"{share:.0%} of the growth {when} is diffusive: {_regime(share)} ({angle})."
 

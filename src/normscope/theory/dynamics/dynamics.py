@@ -1,15 +1,15 @@
-"""The recursion behind norm growth, and where it comes to rest.
+"""The norm recursion, and the equilibrium it leads to.
 
 An optimizer with decoupled weight decay λ moves θ ← (1 − ηλ)·θ + η·g, so that exactly
 
     ρ²_{t+1} = (1 − ηλ)²·ρ²_t + 2(1 − ηλ)·η·a_t + η²·u_t²          a = ⟨θ, g⟩, u = ‖g‖
 
-What decay does not explain is the *drive*: D_t = (2(1 − ηλ)·a_t/η + u_t²), growth of ρ² per step in units
-of η². Where updates are misaligned (a ≈ 0) the drive is the squared size of the optimizer's direction; with
-momentum, successive updates are alike, a is positive, and the drive is larger than u² by what they share.
+The growth that decay does not explain is the *drive*: D_t = (2(1 − ηλ)·a_t/η + u_t²), growth of ρ² per step
+in units of η². If updates are misaligned (a ≈ 0), the drive is the squared size of the optimizer's direction.
+With momentum, successive updates are alike, a is positive, and the drive is larger than u².
 A constant drive gives (Merrill et al. 2021, section 3, with decoupled decay added)
 
-    ρ²_t → ρ*² = η·D/(2λ − ηλ²),   approached as (1 − ηλ)^(2t),   turning by √(2ηλ)·√n in n steps at rest.
+    ρ²_t → ρ*² = η·D/(2λ − ηλ²),   approached as (1 − ηλ)^(2t),   turning by √(2ηλ)·√n in n steps there.
 
 With momentum β and gradients that are independent from step to step, D = u²·(1 + β)/(1 − β): 19 times the
 squared size of one update for Adam's β₁ = 0.9, which is what small transformers show (docs/laws.md). The
@@ -27,14 +27,14 @@ from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates
 from normscope.theory.laws.laws import Array
 
 _UNKNOWN_SCALING = 1 / 3
-_SETTLED = 0.01  # ρ² within this share of its resting value counts as there
+_SETTLED = 0.01  # ρ² this close to its equilibrium, relatively, counts as there
 
 
 @dataclass(frozen=True, eq=False)
 class Drive:
-    """The drive over the intervals of a series: `values[i]` holds from `steps[i]` to `steps[i + 1]`.
+    """The drive over the intervals of a series: `values[i]` applies from `steps[i]` to `steps[i + 1]`.
 
-    `weights` is how much each interval's growth depends on its drive, Σ η² with later decay counted.
+    `weights` says how much each interval's growth depends on its drive: Σ η², less what decays later.
     """
 
     steps: Array
@@ -43,7 +43,7 @@ class Drive:
 
 
 def transition(start: float, end: float, rates: Rates) -> tuple[float, float]:
-    """(A, S) with ρ²_end = A·ρ²_start + S·D for a drive that is constant in between."""
+    """(A, S) with ρ²_end = A·ρ²_start + S·D, for a drive that is constant in between."""
     kept, gained = transitions(np.array([start, end]), rates)
     return float(kept[0]), float(gained[0])
 
@@ -51,15 +51,15 @@ def transition(start: float, end: float, rates: Rates) -> tuple[float, float]:
 def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:
     """(A, S) of every interval between increasing `edges`.
 
-    Inside an interval the rates are taken as constant over at most SEGMENTS pieces, each summed in
-    closed form: exact for constant rates, and for a schedule as good as its midpoint rule.
+    An interval is divided into pieces, at most SEGMENTS in all, with constant rates in each and a sum in
+    closed form: exact for constant rates, the midpoint rule for a schedule.
     """
     pieces = np.clip(np.diff(edges), 1, max(SEGMENTS // max(len(edges) - 1, 1), 8)).astype(int)
     kept, gained = np.ones(len(pieces)), np.zeros(len(pieces))
     for i, count in enumerate(pieces):
         cuts = np.linspace(edges[i], edges[i + 1], count + 1)
         lengths = np.diff(cuts)
-        # the update that leads to step t is made with the rate in force just before it
+        # the update that leads to step t uses the rate just before step t
         eta, decay = rates.at((cuts[:-1] + cuts[1:]) / 2)
         kept[i], gained[i] = _chain(1.0 - eta * decay, eta**2, lengths)
     return kept, gained
@@ -78,7 +78,7 @@ def _chain(factor: Array, squared: Array, lengths: Array) -> tuple[float, float]
 def drive(steps: Array, sumsq: Array, rates: Rates) -> Drive:
     """The drive of each interval that turns ρ² at its start into ρ² at its end."""
     if len(steps) < 2:
-        raise SeriesError(f"{len(steps)} point: the drive of a run needs its norm at two steps at least")
+        raise SeriesError(f"the drive of a run follows from its norm at two steps or more, got {len(steps)}")
     kept, gained = transitions(steps, rates)
     if not (gained > 0).any():
         raise SeriesError("the learning rate is zero over the whole run: nothing drives the norm")
@@ -99,34 +99,34 @@ def recurse(start: float, sumsq: float, steps: Array, rates: Rates, drive: float
 
 @dataclass(frozen=True)
 class DriveEstimate:
-    """The drive to expect: the mean over the later half of a run, and how well that is known.
+    """The drive to expect: the mean over the later half of a run, and its uncertainty.
 
-    `error` is the standard deviation of its logarithm from one stretch to the next; `drift` how much that
-    moved over the last doubling of the steps, and is expected to move, either way, over the next;
-    `restless` the variance of single intervals times their length, which averages out over a long way.
+    `error` is the standard deviation of its logarithm between parts of that half. `drift` is how much its
+    logarithm changed over the last doubling of the steps, and may change, either way, over the next.
+    `jitter` is the variance of single intervals times their length, which averages out over many steps.
     """
 
     value: float
     error: float
     drift: float
-    restless: float = 0.0
+    jitter: float = 0.0
 
     def spread(self, now: float, ahead: Array, changed: Array | float = 0.0) -> Array:
         """Standard deviation of the logarithm of the mean drive from step `now` to the steps `ahead`.
 
-        `changed` is by how much, in logarithm, the learning rate will differ from the one the drive was
-        measured at. Misaligned updates keep their drive, aligned ones have it grow as 1/η: what a change
-        of rate does lies between the two, and a third of the change is the standard deviation.
+        `changed` is |log| of the learning rate ahead over the one at which the drive was measured. The
+        drive of misaligned updates does not depend on η, that of aligned ones is ∝ 1/η; in between,
+        a third of the change is taken as the standard deviation.
         """
         moved = self.drift * np.log2(np.maximum(ahead / max(now, 1.0), 1.0))
         scaled = np.abs(changed) * _UNKNOWN_SCALING
-        restless = self.restless / np.maximum(ahead - now, 1.0)
-        spread: Array = np.sqrt(self.error**2 + moved**2 + scaled**2 + restless)
+        jitter = self.jitter / np.maximum(ahead - now, 1.0)
+        spread: Array = np.sqrt(self.error**2 + moved**2 + scaled**2 + jitter)
         return spread
 
 
 def expected_drive(found: Drive) -> DriveEstimate:
-    """The drive of the later half; the future is one more part that scatters like the four of that half."""
+    """The drive of the later half, with the scatter between its four parts as that of the future."""
     there = np.isfinite(found.values) & (found.weights > 0)
     ends, values, weights = found.steps[1:][there], found.values[there], found.weights[there]
     late = ends > ends[-1] / 2 if (ends > ends[-1] / 2).sum() >= 2 else np.ones(len(ends), dtype=bool)
@@ -138,8 +138,8 @@ def expected_drive(found: Drive) -> DriveEstimate:
     scatter = float(np.std(means, ddof=1) / value) if len(means) > 1 else 0.5
     error = scatter * np.sqrt(1 + 1 / len(means))
     lengths = np.diff(found.steps)[there][late]
-    restless = float(np.var(values[late]) * lengths.mean()) / value**2
-    return DriveEstimate(value, error, _drift(ends, values, weights, value), restless)
+    jitter = float(np.var(values[late]) * lengths.mean()) / value**2
+    return DriveEstimate(value, error, _drift(ends, values, weights, value), jitter)
 
 
 def _mean(values: Array, weights: Array) -> float:
@@ -147,7 +147,7 @@ def _mean(values: Array, weights: Array) -> float:
 
 
 def _drift(ends: Array, values: Array, weights: Array, late_value: float) -> float:
-    """|log| of the mean drive over the last half of the steps against the quarter before it."""
+    """|log| of the mean drive over the last half of the steps relative to the quarter before it."""
     early = (ends > ends[-1] / 4) & (ends <= ends[-1] / 2)
     before = _mean(values[early], weights[early]) if early.any() else 0.0
     return float(abs(np.log(late_value / before))) if before > 0 else 0.5
@@ -155,12 +155,17 @@ def _drift(ends: Array, values: Array, weights: Array, late_value: float) -> flo
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """Where the norm comes to rest under constant rates.
+    """The norm at which growth and decay balance under constant rates, with a 95 % interval.
 
-    `steps` is how many more it takes to be within 1 % in ρ², `half_life` how many halve the distance;
-    `angular_update` is the pace of rotation there: after n steps the direction has turned by about
-    `angular_update`·√n radians, √(2ηλ) for small ηλ. `exists` is False without weight decay or with a
-    drive that is not positive.
+    `steps` is how many more steps bring ρ² within 1 % of it, `half_life` how many halve the distance.
+    `angular_update` is the rate of rotation there: after n steps the direction has turned by about
+    `angular_update`·√n radians, √(2ηλ) for small ηλ. `exists` is False without weight decay, without
+    learning rate, or with a drive that is not positive.
+
+    >>> from normscope.theory.dynamics.dynamics import DriveEstimate, equilibrium
+    >>> rest = equilibrium(DriveEstimate(5e4, 0.0, 0.0), sumsq=20.0, lr=2e-3, weight_decay=0.1)
+    >>> round(rest.norm, 2), rest.half_life
+    (22.36, 1733)
     """
 
     exists: bool
@@ -177,7 +182,7 @@ class Equilibrium:
 def equilibrium(
     drive: DriveEstimate, sumsq: float, lr: float, weight_decay: float, step: float = 0.0
 ) -> Equilibrium:
-    """The resting norm for a drive, and the way to it from ρ² = `sumsq` at `step`."""
+    """The equilibrium for a drive, and how long it takes from ρ² = `sumsq` at `step`."""
     factor = 1.0 - lr * weight_decay
     if lr == 0 or weight_decay == 0 or drive.value <= 0:
         return Equilibrium(False, None, None, None, None, None, None, lr, weight_decay)
@@ -196,7 +201,7 @@ def equilibrium(
 def one_step_angle(angular_update: float, momentum: float) -> float:
     """The angle between θ before and after one update, when updates are averages over past gradients.
 
-    With momentum β successive updates share β of their direction, so n of them add up to a walk as long
-    as n·(1 + β)/(1 − β) independent ones: each is shorter than the walk's pace by the root of that.
+    With momentum β successive updates share β of their direction, so that n of them cover as much as
+    n·(1 + β)/(1 − β) independent ones; a single update is smaller by the square root of that factor.
     """
     return float(angular_update * np.sqrt((1 - momentum) / (1 + momentum)))

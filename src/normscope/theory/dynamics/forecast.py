@@ -1,14 +1,12 @@
-"""Where the norm is going: by the recursion when learning rate and weight decay are known, else by law."""
+"""Where the norm is going: by the norm recursion if learning rate and weight decay are known, else by law."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from normscope.errors import UsageError
-from normscope.run import Run
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.dynamics import (
     Equilibrium,
@@ -19,42 +17,56 @@ from normscope.theory.dynamics.dynamics import (
     recurse,
 )
 from normscope.theory.dynamics.extrapolation import extrapolate, interval
-from normscope.theory.dynamics.learning_rates import Rates, scheduled
-from normscope.theory.laws.growth import check, fit_series
+from normscope.theory.dynamics.forecast_wording import forecast_sentences
+from normscope.theory.dynamics.learning_rates import Rates, is_file, scheduled
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
+from normscope.theory.laws.growth import MIN_POINTS, check, fit_series
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.series_sources import Selection, Source, is_run_file, load_one
-from normscope.theory.measures.time_series import Series, clean
+from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
+from normscope.theory.measures.time_series import Series, clean_series
 
 CURVE_POINTS = 60
+DEFAULT_MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How training goes on; what is None stays as the run recorded it last.
+    """How training continues; None keeps what the run recorded last.
 
-    `schedule` is constant, cosine, linear, inverse-sqrt, wsd, or a CSV file (step, lr); it begins at
-    the last step of the run and ends at the step asked for. `momentum` is Adam's β₁ or SGD's: it only
-    turns the pace of rotation into the angle of one step.
+    `schedule` is constant, cosine, linear, inverse-sqrt, wsd, or a CSV file with the columns step and lr.
+    It begins at the last step of the run and ends at the step asked for. `momentum` is Adam's β₁ or
+    SGD's momentum; it is used only for the angle of a single step.
+
+    >>> import normscope as ns
+    >>> plan = ns.Plan(lr=1e-3, weight_decay=0.1, schedule="cosine")
+    >>> ns.forecast("t5-base", 600_000, plan).method
+    'dynamics'
     """
 
     lr: float | None = None
     weight_decay: float | None = None
     schedule: str | None = None
-    momentum: float = 0.9
+    momentum: float = DEFAULT_MOMENTUM
     seed: int = 0
 
     @property
     def given(self) -> bool:
-        """Whether the caller said anything about how training goes on."""
-        return not (self.lr is None and self.weight_decay is None and self.schedule is None)
+        """Whether it differs from training going on as before."""
+        return self != Plan(seed=self.seed)
 
 
 @dataclass(frozen=True)
 class Forecast(Tabular):
-    """The norm at a later step with a 95 % interval, how it was found, and where the norm comes to rest.
+    """The norm at a later step with a 95 % interval, the method, and the equilibrium norm.
 
-    `method` is "dynamics" or "laws"; `laws` is the value each candidate law would give; `by_law` the
-    forecast by laws with its interval, also when the dynamics decided.
+    `method` is "dynamics" (the norm recursion) or "laws". `laws` gives the value of each candidate law
+    at step `to`. `by_law` is (value, low, high) by the laws alone, whatever the method. `past` are the
+    points that the forecast rests on.
+
+    >>> import normscope as ns
+    >>> ahead = ns.forecast("t5-base", 600_000)
+    >>> ahead.method, {name: round(value) for name, value in ahead.laws.items()}
+    ('laws', {'power': 4456, 'sqrt-linear': 4438, 'piecewise': 4403})
     """
 
     series: str
@@ -71,6 +83,7 @@ class Forecast(Tabular):
     angle_one_step: float | None
     drive: float | None
     curve: Table
+    past: Series = field(repr=False, compare=False)
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -81,33 +94,50 @@ class Forecast(Tabular):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What was found."""
-        return self.sentences
+        """The sentences, then the notes."""
+        return (*self.sentences, *self.notes)
 
 
-def forecast(source: Source, to: int, plan: Plan = Plan(), selection: Selection = Selection()) -> Forecast:
-    """Forecast a run, a CSV file, (steps, values) or a reference series to step `to`.
+def forecast(
+    source: Source,
+    to: int,
+    plan: Plan = Plan(),
+    *,
+    measure: str | None = None,
+    scope: str | None = None,
+    stage: str | None = None,
+    since: int = 0,
+    until: int | None = None,
+) -> Forecast:
+    """Forecast the norm at step `to`.
 
-    With rates recorded in the run or given in `plan`, the recursion of `dynamics` is fitted to the run's
-    norms and continued under the plan; otherwise the laws that fit are continued.
+    `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. If the run recorded its
+    learning rate, or `plan` gives one, the norm recursion is fitted to the run and continued under the
+    plan. Otherwise the growth laws that fit are continued.
+
+    >>> import normscope as ns
+    >>> ahead = ns.forecast("t5-base", 524_288, until=262_144)
+    >>> round(ahead.low), round(ahead.value), round(ahead.high)
+    (3541, 4084, 4533)
     """
-    series = load_one(source, selection)
-    recorded = _recorded(source, selection) if (selection.measure or "norm") == "norm" else None
-    return forecast_series(series, to, plan, recorded)
-
-
-def _recorded(source: Source, selection: Selection) -> Rates | None:
-    if isinstance(source, Run):
-        return Rates.of_run(source, selection.stage)
-    if isinstance(source, (str, Path)) and is_run_file(Path(source)):
-        with Run(source) as run:
-            return Rates.of_run(run, selection.stage)
-    return None
+    selection = Selection(measure, "total", scope, stage, since, until)
+    with opened_run(source) as run:
+        series = load_one(run or source, selection, MIN_POINTS)
+        if run is None:
+            return forecast_series(series, to, plan)
+        if series.unit == "norm":
+            return forecast_series(series, to, plan, Rates.of_run(run, stage))
+        if plan.given:
+            raise UsageError(
+                f"learning rate, weight decay, schedule and momentum predict the norm, not {series.unit}; "
+                "leave them out, or forecast the norm"
+            )
+    return forecast_series(series, to, plan)
 
 
 def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rates | None = None) -> Forecast:
     """Forecast one series; `recorded` are the rates of its past, where they are known."""
-    cleaned = clean(series)
+    cleaned = clean_series(series)
     steps, values = check(cleaned.series)
     if to <= steps[-1]:
         raise UsageError(
@@ -120,17 +150,29 @@ def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rate
     if rates is not None and (values > 0).all():
         result = _by_dynamics(result, steps, values, ahead, rates, plan)
         if recorded is None:
-            said = "no learning rate was recorded: the run so far is taken to have had the rates given"
-            result = replace(result, notes=(*result.notes, said))
-    return replace(result, sentences=tuple(_sentences(result)))
+            note = "no learning rate was recorded: the run so far is assumed to have had the rates given"
+            result = replace(result, notes=(*result.notes, note))
+    elif rates is not None:
+        result = replace(result, notes=(*result.notes, _not_used(series, plan)))
+    return replace(result, sentences=tuple(forecast_sentences(result)))
+
+
+def _not_used(series: Series, plan: Plan) -> str:
+    """Say that the rates do not help with a series that cannot be a norm; refuse rates that were given."""
+    reason = f"not every value of {series.name} is positive, and rates predict only norms"
+    if plan.given:
+        raise UsageError(f"{reason}; leave out learning rate, weight decay, schedule and momentum")
+    return f"the recorded rates were not used: {reason}"
 
 
 def _rates(plan: Plan, recorded: Rates | None, now: float, to: float) -> tuple[Rates, Rates] | None:
-    """The rates of the past and of the future; None when nothing is known of either."""
+    """The rates of the past and of the future; None if neither is known."""
     if recorded is None and not plan.given:
         return None
     if recorded is None and plan.lr is None:
-        raise UsageError("the run recorded no learning rate; give it with --lr")
+        raise UsageError("the run recorded no learning rate; give it with lr (--lr)")
+    if recorded is not None and plan.lr is not None and is_file(plan.schedule):
+        raise UsageError(f"{plan.schedule} gives the learning rates; leave out lr (--lr)")
     last = recorded.at(np.array([now])) if recorded is not None else (np.array([plan.lr]), np.zeros(1))
     lr = float(last[0][0]) if plan.lr is None else plan.lr
     decay = float(last[1][0]) if plan.weight_decay is None else plan.weight_decay
@@ -140,7 +182,7 @@ def _rates(plan: Plan, recorded: Rates | None, now: float, to: float) -> tuple[R
 
 def _by_law(series: Series, steps: Array, values: Array, ahead: Array, seed: int) -> Forecast:
     fit = fit_series(series, seed=seed)
-    names = fit.candidates if len(steps) >= 8 else (fit.best,)
+    names = fit.candidates if len(steps) >= ENOUGH_TO_CHOOSE else (fit.best,)
     found = extrapolate(names, steps, values)
     value, low, high = interval(found, ahead, steps, values)
     if (values >= 0).all():
@@ -161,6 +203,7 @@ def _by_law(series: Series, steps: Array, values: Array, ahead: Array, seed: int
         angle_one_step=None,
         drive=None,
         curve=_curve(ahead, value, low, high),
+        past=series,
     )
 
 
@@ -192,7 +235,7 @@ def _by_dynamics(
 
 
 def _changed(past: Rates, future: Rates, steps: Array, ahead: Array) -> Array:
-    """How far the learning rate will be from the late past's: |log|, on the mean up to each step."""
+    """|log| of the learning rate over its mean in the later half of the run, averaged up to each step."""
     before = float(past.at(steps[steps >= steps[-1] / 2])[0].mean())
     if before <= 0:
         return np.zeros(len(ahead))
@@ -202,7 +245,7 @@ def _changed(past: Rates, future: Rates, steps: Array, ahead: Array) -> Array:
 
 
 def _bound(now: float, sumsq: float, ahead: Array, rates: Rates, drive: float, factor: Array) -> Array:
-    """ρ² under a drive that differs by `factor` at each step: linear in the drive, so two runs suffice."""
+    """ρ² under a drive that differs by `factor` at each step; ρ² is linear in it, so two recursions do."""
     without = recurse(now, sumsq, ahead, rates, 0.0)
     with_one = recurse(now, sumsq, ahead, rates, abs(drive))
     bound: Array = without + np.sign(drive) * factor * (with_one - without)
@@ -212,37 +255,3 @@ def _bound(now: float, sumsq: float, ahead: Array, rates: Rates, drive: float, f
 def _curve(ahead: Array, value: Array, low: Array, high: Array) -> Table:
     curves = {"value": value.tolist(), "low": low.tolist(), "high": high.tolist()}
     return Table({"step": ahead.astype(int).tolist(), **curves})
-
-
-def _sentences(result: Forecast) -> list[str]:
-    change = result.value / result.value_now - 1 if result.value_now else 0.0
-    said = [
-        f"{result.series} is expected at {result.value:.4g} at step {result.to:,} "
-        f"(95 % interval {result.low:.4g} to {result.high:.4g}), {change:+.1%} from {result.value_now:.4g} "
-        f"at step {result.now:,}."
-    ]
-    if result.method == "laws":
-        laws = ", ".join(f"{name} {value:.4g}" for name, value in result.laws.items())
-        return [*said, f"By the growth laws that fit, best predictor first: {laws}."]
-    value, low, high = result.by_law
-    said.append(
-        f"By the recursion fitted to the run. Its growth law, which knows of no change in the rates, "
-        f"would give {value:.4g} ({low:.4g} to {high:.4g})."
-    )
-    return [*said, *_rest_sentences(result)]
-
-
-def _rest_sentences(result: Forecast) -> list[str]:
-    rest = result.equilibrium
-    if rest is None or not rest.exists or rest.norm is None or rest.half_life is None:
-        return ["There is no equilibrium: without weight decay or learning rate nothing balances."]
-    where = f"With learning rate {rest.lr:g} and weight decay {rest.weight_decay:g}"
-    band = f"{rest.norm:.4g} (95 % interval {rest.low:.4g} to {rest.high:.4g})"
-    way = "it is there already" if not rest.steps else f"half of the way takes {rest.half_life:,} steps"
-    said = [f"{where} the norm comes to rest at {band}; {way}."]
-    if result.angle_one_step is not None and rest.angular_update is not None:
-        said.append(
-            f"There the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "
-            f"{result.angle_one_step:.4g} in a single one."
-        )
-    return said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,31 +10,23 @@ import numpy as np
 
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run
+from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.time_series import read_csv
 
 SEGMENTS = 4096
-_COOLDOWN = 0.2
-
-
-def _wsd(x: Array) -> Array:
-    down: Array = np.minimum(1.0, (1.0 - x) / _COOLDOWN)
-    return down
-
-
-#: Factor of the peak rate over x, the share of the schedule that is done; each ends where its name says.
-SHAPES: Mapping[str, Callable[[Array], Array]] = {
-    "constant": np.ones_like,
-    "cosine": lambda x: 0.5 * (1 + np.cos(np.pi * x)),
-    "linear": lambda x: 1.0 - x,
-    "wsd": _wsd,
-}
-SCHEDULES = (*SHAPES, "inverse-sqrt")
 
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """Learning rate and decoupled weight decay at some steps, linear between them, level outside."""
+    """Learning rate and decoupled weight decay at some steps; linear in between, constant outside.
+
+    >>> import numpy as np
+    >>> from normscope.theory.dynamics.learning_rates import Rates
+    >>> rates = ns.Rates(np.array([0.0, 100.0]), np.array([1e-3, 0.0]), np.array([0.1, 0.1]))
+    >>> rates.at(np.array([50.0, 500.0]))
+    (array([0.0005, 0.    ]), array([0.1, 0.1]))
+    """
 
     steps: Array
     lr: Array
@@ -49,7 +40,7 @@ class Rates:
 
     @classmethod
     def of_run(cls, run: Run, stage: str | None = None) -> Rates | None:
-        """What a run recorded; None when it recorded no learning rate. No weight decay counts as zero."""
+        """The rates that a run recorded, weight decay 0 if it recorded none; None without a learning rate."""
         lr, decay = _scalar(run, "lr", stage), _scalar(run, "weight_decay", stage)
         if not len(lr):
             return None
@@ -61,7 +52,7 @@ class Rates:
         return np.interp(steps, self.steps, self.lr), np.interp(steps, self.steps, self.weight_decay)
 
     def then(self, start: float, other: Rates) -> Rates:
-        """These rates up to `start`, the other ones from there on."""
+        """These rates before step `start`, the other ones from there on."""
         before, after = self.steps < start, other.steps >= start
         here, there = np.array([np.nextafter(start, 0)]), np.array([float(start)])
         steps = np.concatenate([self.steps[before], here, there, other.steps[after]])
@@ -71,19 +62,20 @@ class Rates:
 
 
 def check_rates(lr: float, weight_decay: float) -> None:
-    """Refuse what no optimizer is run with."""
+    """Refuse rates that no optimizer can use."""
     if not (np.isfinite(lr) and lr >= 0):
         raise UsageError(f"the learning rate must be a finite number of at least 0, got {lr}")
     if not (np.isfinite(weight_decay) and weight_decay >= 0):
         raise UsageError(f"the weight decay must be a finite number of at least 0, got {weight_decay}")
     if lr * weight_decay >= 1:
         raise UsageError(
-            f"learning rate × weight decay is {lr * weight_decay:g}; from 1 on a step erases the parameters"
+            f"learning rate × weight decay is {lr * weight_decay:g}; it must be below 1, "
+            "for at 1 a single step erases the parameters"
         )
 
 
 def _scalar(run: Run, name: Literal["lr", "weight_decay"], stage: str | None) -> Array:
-    """Recorded (step, value) pairs; of live statistics where no scalar was logged."""
+    """Recorded (step, value) pairs; from the monitor's rows if no scalar was logged."""
     where, arguments = ("AND stage = ?", (stage,)) if stage is not None else ("", ())
     sql = f"SELECT step, avg(value) FROM scalar WHERE name = ? {where} GROUP BY step ORDER BY step"
     rows = run.query(sql, (name, *arguments))
@@ -97,18 +89,21 @@ def _scalar(run: Run, name: Literal["lr", "weight_decay"], stage: str | None) ->
 def scheduled(name: str, lr: float, weight_decay: float, start: float, end: float) -> Rates:
     """A schedule from `start` to `end`: one of SCHEDULES, or a CSV file with the columns step and lr."""
     check_rates(lr, weight_decay)
-    if name.endswith(".csv") or Path(name).is_file():
+    if is_file(name):
         return _from_csv(name, weight_decay)
     if name not in SCHEDULES:
-        raise UsageError(f"no schedule {name!r}; there are {', '.join(SCHEDULES)}, or a CSV file (step, lr)")
+        known = ", ".join(SCHEDULES)
+        raise UsageError(f"unknown schedule {name!r}: expected {known}, or a CSV file (step, lr)")
     if end <= start:
-        raise UsageError(f"a schedule from step {start:g} must end after it, not at {end:g}")
+        raise UsageError(f"a schedule that begins at step {start:g} must end later, not at step {end:g}")
     steps = np.linspace(start, end, SEGMENTS)
-    if name == "inverse-sqrt":
-        rates = lr * np.sqrt(max(start, 1.0) / np.maximum(steps, 1.0))
-    else:
-        rates = lr * SHAPES[name]((steps - start) / (end - start))
+    rates = lr * LRShape(name).factor(steps, start, end)
     return Rates(steps, rates, np.full(len(steps), weight_decay))
+
+
+def is_file(schedule: str | None) -> bool:
+    """Whether a schedule is a CSV file rather than a name."""
+    return schedule is not None and (schedule.endswith(".csv") or Path(schedule).is_file())
 
 
 def _from_csv(name: str, weight_decay: float) -> Rates:

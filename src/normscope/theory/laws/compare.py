@@ -1,4 +1,4 @@
-"""Two runs side by side: where they differ, since when, and whether they grow by different powers."""
+"""Two runs compared: which groups differ, since when, and whether they grow by different powers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from normscope.theory.laws.groups import LEVEL, holm
 from normscope.theory.laws.growth import fit_exponent
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.series_sources import Selection, Source, load
-from normscope.theory.measures.time_series import Series, clean
-from normscope.words import joined
+from normscope.theory.laws.wording import comparison_sentences
+from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
+from normscope.theory.measures.time_series import Series, clean_series
+from normscope.words import some
 
-_ENOUGH = 5
 TOLERANCE = 0.01  # runs closer than this at a step count as equal there
+_ENOUGH_STEPS = 5
 
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """One group in both runs, at the last step they share.
+    """One group in both runs, at the last step that both cover.
 
-    `ratio` is b over a; `since` the first step from which they stay more than `TOLERANCE` and three
-    times their joint noise apart (None: they do not); `p_value` belongs to "both grow by the same
-    power", corrected for the number of groups (Holm).
+    `ratio` is b over a. `since` is the first step from which they stay apart by more than 1 % and three
+    times their joint noise; None if they do not. `p_value` is that of the hypothesis that both grow by the
+    same power, corrected for the number of groups (Holm); `differs` if it is below 5 %.
+
+    >>> import normscope as ns
+    >>> difference = ns.compare(([0, 10, 20], [1, 2, 3]), ([0, 10, 20], [1, 2, 4])).groups[0]
+    >>> round(difference.ratio, 3), difference.since
+    (1.333, 20)
     """
 
     group: str
@@ -45,7 +51,13 @@ class GroupDifference:
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """Two runs compared over the steps both cover; most different group first."""
+    """Two runs compared over the steps that both cover; the group that differs most comes first.
+
+    >>> import normscope as ns
+    >>> comparison = ns.compare("t5-base", "t5-base")
+    >>> comparison.sentences[0]
+    't5-base (a) and t5-base (b) do not differ by more than 1% and noise over steps 0 to 524,288.'
+    """
 
     a: str
     b: str
@@ -60,13 +72,13 @@ class Comparison(Tabular):
 
     @property
     def table(self) -> Table:
-        """One row a group."""
+        """One row per group."""
         names = ("group", "a", "b", "ratio", "since", "exponent_a", "exponent_b", "p_value", "differs")
         return Table.from_rows(names, [_row(group) for group in self.groups])
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What was found."""
+        """The findings, in sentences."""
         return self.sentences
 
 
@@ -77,16 +89,37 @@ def _row(group: GroupDifference) -> tuple[str | float | int | bool | None, ...]:
 
 
 def compare(
-    a: Source, b: Source, selection: Selection = Selection(), *, seed: int = 0, progress: Progress = silent
+    a: Source,
+    b: Source,
+    *,
+    by: str = "total",
+    measure: str | None = None,
+    scope: str | None = None,
+    stage: str | None = None,
+    since: int = 0,
+    until: int | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> Comparison:
-    """Compare two runs (or CSV files, or series) group by group over the steps both cover."""
-    left = {series.name: series for series in _load(a, selection)}
-    right = {series.name: series for series in _load(b, selection)}
+    """Compare two sources group by group, over the steps that both cover.
+
+    `a` and `b` are sources as in `series`, and so are the options. `scope` and `stage` apply to the runs
+    among them. `seed` is the seed of the bootstrap that gives the exponents' intervals.
+
+    >>> import numpy as np
+    >>> import normscope as ns
+    >>> steps = np.arange(100, 10_000, 100)
+    >>> found = ns.compare((steps, steps**0.5), (steps, steps**0.6)).groups[0]
+    >>> round(found.exponent_a.value, 2), round(found.exponent_b.value, 2), found.differs
+    (0.5, 0.6, True)
+    """
+    selection = Selection(measure, by, scope, stage, since, until)
+    left, right = ({series.name: series for series in side} for side in _load_both(a, b, selection))
     shared = [name for name in left if name in right]
     if not shared:
         raise SeriesError(
-            f"the runs share no group by {selection.by}: one has {_some(left)}, the other {_some(right)}; "
-            "compare them with --by total"
+            f"the runs share no group by {by}: one has {some(left)}, the other {some(right)}; "
+            "compare them by='total'"
         )
     found = []
     for done, name in enumerate(shared):
@@ -95,8 +128,23 @@ def compare(
     return _comparison(_titles(a, b), selection, found, (left, right))
 
 
+def _load_both(a: Source, b: Source, selection: Selection) -> tuple[list[Series], list[Series]]:
+    """The series of both sources; scope and stage apply to the runs among them."""
+    kinds = [_is_run(source) for source in (a, b)]
+    of_other = replace(selection, scope=None, stage=None) if any(kinds) else selection
+    left, right = (
+        _load(source, selection if is_run else of_other) for source, is_run in zip((a, b), kinds, strict=True)
+    )
+    return left, right
+
+
+def _is_run(source: Source) -> bool:
+    with opened_run(source) as run:
+        return run is not None
+
+
 def _load(source: Source, selection: Selection) -> list[Series]:
-    """The series of a source; one alone is called total, whatever its file is called."""
+    """The series of a source; a single one is called total, so that files of any name can be compared."""
     found = load(source, selection)
     return [replace(found[0], name="total")] if len(found) == 1 else found
 
@@ -114,12 +162,8 @@ def _title(source: Source, letter: str) -> str:
     return letter if isinstance(source, (list, tuple)) else str(source)
 
 
-def _some(groups: dict[str, Series]) -> str:
-    return ", ".join(list(groups)[:3])
-
-
 def _compare_group(a: Series, b: Series, seed: int) -> tuple[GroupDifference, tuple[int, int]]:
-    a, b = clean(a).series, clean(b).series
+    a, b = clean_series(a).series, clean_series(b).series
     steps, left, right = _aligned(a, b)
     difference = GroupDifference(
         group=a.name,
@@ -127,19 +171,19 @@ def _compare_group(a: Series, b: Series, seed: int) -> tuple[GroupDifference, tu
         value_b=float(right[-1]),
         ratio=float(right[-1] / left[-1]) if left[-1] else float("nan"),
         since=_since(steps, left, right),
-        exponent_a=_exponent(a, seed),
-        exponent_b=_exponent(b, seed),
+        exponent_a=_exponent_if_any(a, seed),
+        exponent_b=_exponent_if_any(b, seed),
     )
     return difference, (int(steps[0]), int(steps[-1]))
 
 
 def _aligned(a: Series, b: Series) -> tuple[Array, Array, Array]:
-    """Both series at the steps of one of them, the coarser if it has enough, where both are known."""
+    """Both series at common steps: those of the one with fewer, if enough, where both are known."""
     if not (len(a) and len(b)):
-        raise SeriesError(f"{a.name}: one of the runs has no usable value")
+        raise SeriesError(f"{a.name}: one of the runs has no finite value")
     low, high = max(a.steps[0], b.steps[0]), min(a.steps[-1], b.steps[-1])
     inside = [series.steps[(series.steps >= low) & (series.steps <= high)] for series in (a, b)]
-    steps = min(inside, key=len) if min(map(len, inside)) >= _ENOUGH else max(inside, key=len)
+    steps = min(inside, key=len) if min(map(len, inside)) >= _ENOUGH_STEPS else max(inside, key=len)
     if not len(steps):
         raise SeriesError(
             f"{a.name}: the runs share no steps: one covers {a.steps[0]} to {a.steps[-1]}, "
@@ -150,7 +194,7 @@ def _aligned(a: Series, b: Series) -> tuple[Array, Array, Array]:
 
 
 def _since(steps: Array, left: Array, right: Array) -> int | None:
-    """The first step from which the two stay apart by more than tolerance and noise."""
+    """The first step from which the two stay apart by more than the tolerance and the noise."""
     scale = np.maximum(np.maximum(np.abs(left), np.abs(right)), 1e-300)
     gap = np.abs(right - left) / scale
     apart = gap > max(TOLERANCE, 3 * float(np.hypot(_roughness(left), _roughness(right))))
@@ -161,7 +205,7 @@ def _since(steps: Array, left: Array, right: Array) -> int | None:
 
 
 def _roughness(values: Array) -> float:
-    """Relative noise of a series, from its second differences: smooth curves have almost none."""
+    """Relative noise of a series, from its second differences, which are small for smooth curves."""
     if len(values) < 5:
         return 0.0
     bend = values[2:] - 2 * values[1:-1] + values[:-2]
@@ -169,7 +213,7 @@ def _roughness(values: Array) -> float:
     return float(np.median(np.abs(bend))) / (0.6745 * np.sqrt(6.0) * scale) if scale > 0 else 0.0
 
 
-def _exponent(series: Series, seed: int) -> Interval | None:
+def _exponent_if_any(series: Series, seed: int) -> Interval | None:
     try:
         return fit_exponent(series, seed=seed)
     except SeriesError:
@@ -197,7 +241,7 @@ def _comparison(
         only_b=tuple(name for name in right if name not in left),
         sentences=(),
     )
-    return replace(result, sentences=tuple(_sentences(result)))
+    return replace(result, sentences=tuple(comparison_sentences(result, TOLERANCE)))
 
 
 def _with_p_values(groups: Sequence[GroupDifference]) -> list[GroupDifference]:
@@ -215,43 +259,4 @@ def _with_p_values(groups: Sequence[GroupDifference]) -> list[GroupDifference]:
 
 
 def _error(exponent: Interval) -> float:
-    return max((exponent.high - exponent.low) / 3.92, 1e-4)
-
-
-def _sentences(result: Comparison) -> list[str]:
-    span = f"steps {result.first_step:,} to {result.last_step:,}"
-    if len(result.groups) == 1:
-        said = [_one(result.groups[0], result, span)]
-    else:
-        apart = [group for group in result.groups if group.since is not None]
-        said = [f"{len(apart)} of {len(result.groups)} groups by {result.by} differ over {span}."]
-        said += [f"Most of all {_phrase(group)}." for group in apart[:1]]
-        said += [f"Then {joined([_phrase(group) for group in apart[1:4]])}."] if apart[1:] else []
-    powers = [group for group in result.groups if group.differs]
-    if powers:
-        names = joined([_powers(group) for group in powers[:6]])
-        said.append(f"Different powers of the step (5 %, Holm-corrected): {names}.")
-    else:
-        said.append("No exponent differs between the two (5 %, Holm-corrected).")
-    for name, only in ((result.a, result.only_a), (result.b, result.only_b)):
-        if only:
-            said.append(f"Only in {name}: {', '.join(only[:6])}{' and others' if len(only) > 6 else ''}.")
-    return said
-
-
-def _one(group: GroupDifference, result: Comparison, span: str) -> str:
-    if group.since is None:
-        return f"{result.a} and {result.b} do not differ by more than {TOLERANCE:.0%} and noise over {span}."
-    return (
-        f"{result.b} ends at {group.value_b:.4g}, {group.ratio - 1:+.1%} from the {group.value_a:.4g} "
-        f"of {result.a}, over {span}; they differ since step {group.since:,}."
-    )
-
-
-def _phrase(group: GroupDifference) -> str:
-    return f"{group.group} ({group.ratio - 1:+.1%} since step {group.since:,})"
-
-
-def _powers(group: GroupDifference) -> str:
-    a, b = group.exponent_a, group.exponent_b
-    return f"{group.group} ({a.value:.3f} against {b.value:.3f})" if a and b else group.group
+    return max(exponent.standard_error, 1e-4)

@@ -1,11 +1,12 @@
-"""What a series says for and against each law, weighed so that no accident of sampling decides.
+"""The evidence of a series for and against each law, by fits that do not depend on how it was sampled.
 
-Three things separate this from the plain fits whose R² is reported:
+Three things distinguish these fits from the plain ones whose R² is reported:
 
-* points count by the stretch of √t they stand for, so that a dense late part does not decide alone;
-* outliers count less (soft-L1, by iteratively reweighted least squares on the best law);
-* each law is judged with first-order autocorrelated errors, φ estimated from its own residuals: a law
-  whose misfit could be slowly varying noise is not rejected for it.
+* a point's weight is the length of the √t axis it represents, so that a dense late part does not decide
+  alone;
+* outliers have less weight (soft-L1, by iteratively reweighted least squares on the best law);
+* errors may have first-order autocorrelation φ, estimated for each law from its own residuals: a law is
+  not rejected for a misfit that could be slowly varying noise.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, weighed_rss
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, robust_deviation, weighted_rss
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
 
-MIN_POINTS = 8
+ENOUGH_TO_CHOOSE = 8  # points from which on laws are compared, not only fitted
 _HELD_OUT = 0.2
-_SPACING_RANGE = 4.0  # no point counts more than this times, or less than a quarter of, the average
-_SOFT = 2.5  # residuals beyond this many standard deviations begin to count less
+_SPACING_RANGE = 4.0  # weights by spacing are at most this factor above or below the average
+_SOFT = 2.5  # residuals beyond this many standard deviations begin to have less weight
 _ROUNDS = 4
 _ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
 _NOTHING = 1e-9
 _SAME_PHI = 0.05
-_HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation makes up for that
+_HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation can explain that
 
 
 @dataclass(frozen=True)
 class Support:
-    """The robust fit of one law; `score` is its AICc there and `delta` the distance from the best."""
+    """The robust fit of one law; `score` is its AICc and `delta` the distance from the lowest one."""
 
     fit: Fit
     phi: float
@@ -44,7 +45,7 @@ class Support:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The support of every law on one series; empty when there are too few points to judge."""
+    """The support of every law on one series; empty if there are too few points to compare laws."""
 
     supports: Mapping[str, Support]
     roots: Array
@@ -66,22 +67,22 @@ class Evidence:
 
 def weigh(plain: Mapping[str, Fit], steps: Array, values: Array) -> Evidence:
     """Refit every law robustly, starting from its plain fit."""
-    if len(steps) < MIN_POINTS:
+    if len(steps) < ENOUGH_TO_CHOOSE:
         return Evidence({}, np.ones(len(steps)))
     weights = spacing_weights(steps)
     weights = weights * _outlier_weights(plain, steps, values, weights)
     roots = np.sqrt(weights / weights.mean())
-    sound = _weighed(plain, steps, values, Metric(roots))
-    hopeless = _HOPELESS * min(fit.rss for fit in sound.values())
-    found = {n: _support(fit, steps, values, roots, fit.rss > hopeless) for n, fit in sound.items()}
+    fits = _weighted_fits(plain, steps, values, Metric(roots))
+    hopeless = _HOPELESS * min(fit.rss for fit in fits.values())
+    found = {n: _support(fit, steps, values, roots, fit.rss > hopeless) for n, fit in fits.items()}
     kept = {name: support for name, support in found.items() if support is not None}
     lowest = min((support.score for support in kept.values()), default=0.0)
-    return Evidence({n: _with_delta(s, lowest) for n, s in kept.items()}, roots)
+    return Evidence({n: replace(s, delta=s.score - lowest) for n, s in kept.items()}, roots)
 
 
-def _weighed(plain: Mapping[str, Fit], steps: Array, values: Array, metric: Metric) -> dict[str, Fit]:
-    """Every law refitted with weights; one that is hopeless even with its plain fit keeps that."""
-    sums = {name: weighed_rss(fit, steps, values, metric) for name, fit in plain.items()}
+def _weighted_fits(plain: Mapping[str, Fit], steps: Array, values: Array, metric: Metric) -> dict[str, Fit]:
+    """Every law refitted with weights, except those whose plain fit is hopeless."""
+    sums = {name: weighted_rss(fit, steps, values, metric) for name, fit in plain.items()}
     limit = 4 * _HOPELESS * min(sums.values())
     fits = {
         name: replace(fit, rss=sums[name])
@@ -92,22 +93,18 @@ def _weighed(plain: Mapping[str, Fit], steps: Array, values: Array, metric: Metr
     return {name: fit for name, fit in fits.items() if fit is not None}
 
 
-def _with_delta(support: Support, lowest: float) -> Support:
-    return replace(support, delta=support.score - lowest)
-
-
 def spacing_weights(steps: Array) -> Array:
-    """The stretch of the √t axis each point stands for, over the average, within a factor of four."""
+    """The length of the √t axis that each point represents, relative to the mean, within a factor of four."""
     root = np.sqrt(steps)
     edges = np.concatenate([root[:1], (root[1:] + root[:-1]) / 2, root[-1:]])
-    stretch = np.diff(edges)
-    stretch[0], stretch[-1] = 2 * stretch[0], 2 * stretch[-1]
-    weights: Array = np.clip(stretch / stretch.mean(), 1 / _SPACING_RANGE, _SPACING_RANGE)
+    length = np.diff(edges)
+    length[0], length[-1] = 2 * length[0], 2 * length[-1]
+    weights: Array = np.clip(length / length.mean(), 1 / _SPACING_RANGE, _SPACING_RANGE)
     return weights
 
 
 def _outlier_weights(plain: Mapping[str, Fit], steps: Array, values: Array, spacing: Array) -> Array:
-    """Soft-L1 weights from the law that fits best once gross outliers are out of the way."""
+    """Soft-L1 weights from the law that fits best once isolated outliers are left out."""
     alone = isolated(values)
     kept = list(plain.values())
     if alone.any():
@@ -126,8 +123,8 @@ def _outlier_weights(plain: Mapping[str, Fit], steps: Array, values: Array, spac
 
 
 def isolated(values: Array) -> NDArray[np.bool_]:
-    """Points far from the median of their neighbours, whatever the law: a broken checkpoint, not growth."""
-    if len(values) < MIN_POINTS:
+    """Points far from the median of their neighbours: a broken checkpoint, under any law."""
+    if len(values) < ENOUGH_TO_CHOOSE:
         return np.zeros(len(values), dtype=bool)
     padded = np.pad(values, 2, mode="reflect", reflect_type="odd")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 5)
@@ -137,21 +134,20 @@ def isolated(values: Array) -> NDArray[np.bool_]:
 
 
 def _soft(residuals: Array) -> Array:
-    """Soft-L1 weights 1/√(1 + (r/s)²), s a robust multiple of the spread."""
+    """Soft-L1 weights 1/√(1 + (r/s)²), where s is a multiple of the robust standard deviation."""
     weights: Array = 1 / np.sqrt(1 + np.square(_standard(residuals) / _SOFT))
     return weights
 
 
 def _standard(residuals: Array) -> Array:
-    """Residuals in robust standard deviations; zeros where more than half are exactly zero."""
-    spread = 1.4826 * float(np.median(np.abs(residuals)))
+    """Residuals in units of their robust standard deviation; zeros if all are zero."""
     floor = 1e-3 * float(np.sqrt(np.mean(np.square(residuals))))
-    scale = max(spread, floor)
+    scale = max(robust_deviation(residuals), floor)
     return residuals / scale if scale > 0 else np.zeros_like(residuals)
 
 
 def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool) -> Support | None:
-    """Judge a law fitted with weights alone; one that is not hopeless is refitted with its φ first."""
+    """Score a law fitted with weights; refit it with its φ first, unless it is hopeless."""
     robust, phi = fit, _phi(fit, steps, values, roots)
     for _ in range(0 if hopeless else 2):
         again = fit_law(fit.law, steps, values, Metric(roots, phi), robust.params)
@@ -160,7 +156,7 @@ def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool
         robust, before, phi = again, phi, _phi(again, steps, values, roots)
         if abs(phi - before) < _SAME_PHI:
             break
-    judged = replace(robust, rss=weighed_rss(robust, steps, values, Metric(roots, phi)))
+    judged = replace(robust, rss=weighted_rss(robust, steps, values, Metric(roots, phi)))
     score = _score(judged, phi, values, roots)
     if score is None:
         return None
@@ -174,8 +170,8 @@ def _phi(fit: Fit, steps: Array, values: Array, roots: Array) -> float:
 def _score(fit: Fit, phi: float, values: Array, roots: Array) -> float | None:
     """AICc of a law with first-order autocorrelated errors; k counts the variance and φ.
 
-    Unequal weights make chance gains larger than the likelihood believes, by the mean square of the
-    weights over the square of their mean: so many fewer points count.
+    Unequal weights make chance gains larger than the likelihood assumes, by the mean square of the weights
+    over the square of their mean; the number of points is divided by that.
     """
     k, points = len(fit.params) + 2, len(values)
     if points <= k + 1:
@@ -186,7 +182,7 @@ def _score(fit: Fit, phi: float, values: Array, roots: Array) -> float | None:
 
 
 def _holdout(fit: Fit, steps: Array, values: Array, roots: Array) -> float | None:
-    """Root mean square error on the last fifth when fitted to the rest, as a share of the growth."""
+    """Root mean square error on the last fifth for a fit to the rest, as a share of the growth."""
     kept = len(steps) - max(1, round(_HELD_OUT * len(steps)))
     if kept <= len(fit.params):
         return None

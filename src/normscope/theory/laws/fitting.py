@@ -11,16 +11,16 @@ from normscope.theory.laws.laws import Array, Law
 
 _POLISH_STEPS = 40
 _ZOOMS = 3
-_LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more would stop short of the minimum
+_LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How residuals are weighed: by √weight first, then freed of first-order autocorrelation.
+    """How residuals are weighted: by √weight first, then with first-order autocorrelation φ removed.
 
-    With φ = 0 and unit weights this is plain least squares. The matrix is never formed; `apply` works
-    on anything whose last axis is the points.
+    With φ = 0 and unit weights this is ordinary least squares. The matrix is never formed; `apply` works
+    on any array whose last axis is the points.
     """
 
     roots: Array
@@ -32,7 +32,7 @@ class Metric:
         return cls(np.ones(points))
 
     def apply(self, rows: Array) -> Array:
-        """The rows (…, points) in coordinates where errors are alike and independent."""
+        """The rows (…, points) in coordinates where errors are independent and of equal variance."""
         scaled: Array = rows * self.roots
         if self.phi == 0.0:
             return scaled
@@ -52,15 +52,36 @@ class Fit:
 
 
 def log_variance(rss: float, values: Array) -> float:
-    """log(rss/n), with a floor at a billionth of the range: below it fits differ by rounding alone."""
+    """log(rss/n), with a floor at a billionth of the range: below it fits differ only by rounding."""
     floor = len(values) * (1e-9 * float(np.ptp(values))) ** 2
     return float(np.log(max(rss, floor) / len(values)))
 
 
-def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
-    """The least-squares fit of `law`, or None where it has no finite one (a squared law of negative values).
+def r_squared(fit: Fit, values: Array) -> float:
+    """Share of the variance that a plain fit explains."""
+    return 1 - fit.rss / float(np.square(values - values.mean()).sum())
 
-    `start` continues from known parameters instead of searching for the shape again.
+
+def aicc(rss: float, values: Array, parameters: int) -> float | None:
+    """Akaike's criterion with the small-sample term; the variance counts as one more parameter.
+
+    None with too few points for it.
+    """
+    k, points = parameters + 1, len(values)
+    if points <= k + 1:
+        return None
+    return points * log_variance(rss, values) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
+
+
+def robust_deviation(residuals: Array) -> float:
+    """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
+    return 1.4826 * float(np.median(np.abs(residuals)))
+
+
+def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
+    """The least-squares fit of `law`; None if there is no finite one (a law of ρ² and negative values).
+
+    `start` gives parameters to continue from, instead of searching for the shape.
     """
     if law.squared and (values <= 0).any():
         return None
@@ -77,13 +98,13 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
 
 
 def _search(law: Law, steps: Array, values: Array, metric: Metric) -> Array | None:
-    """Best over a grid of shapes."""
+    """The best parameters over a grid of shapes."""
     shapes = law.guesses(steps) if law.guesses else np.zeros(1)
     return _best_shape(law, shapes, steps, values, metric)
 
 
 def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
-    """Ever finer grids around a shape in which the law is not smooth."""
+    """Search ever finer grids, for a law that is not smooth in its shape."""
     assert law.bounds is not None
     low, high = law.bounds(steps)
     place, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
@@ -99,7 +120,7 @@ def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -
 
 
 def _best_shape(law: Law, shapes: Array, steps: Array, values: Array, metric: Metric) -> Array | None:
-    """The best of the given shapes with its coefficients; each leaves a linear problem."""
+    """The best of the given shapes with its coefficients; for each shape the problem is linear."""
     coefficients, rss = _coefficients(law, shapes, steps, values, values, metric)
     if not np.isfinite(rss).any():
         return None
@@ -133,7 +154,7 @@ def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
     return solved / norms, rss
 
 
-def weighed_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
+def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
     """The residual sum of squares of a fit in another metric."""
     return _rss(fit.law, fit.params, steps, values, metric)
 
@@ -162,8 +183,8 @@ def _polish(law: Law, params: Array, steps: Array, values: Array, metric: Metric
 class _Place:
     """Parameters with their residuals, and the damped Gauss–Newton step from there.
 
-    Only the shape takes the step: the coefficients are then solved for, which follows the curved valley
-    that a power and its coefficients form (Golub and Pereyra's variable projection).
+    Only the shape takes the step; the coefficients are then solved for (Golub and Pereyra's variable
+    projection). This follows the curved valley that a power and its coefficients form.
     """
 
     def __init__(self, law: Law, steps: Array, values: Array, metric: Metric, params: Array) -> None:
@@ -184,7 +205,7 @@ class _Place:
         return scale, unit @ unit.T, unit @ self._rest
 
     def step(self, damping: float) -> Array:
-        """Where the step leads; nowhere when the system has no solution."""
+        """The parameters after the step; unchanged if the system has no solution."""
         law, steps, values, metric = self._problem
         scale, gram, right = self._system
         try:

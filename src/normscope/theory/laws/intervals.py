@@ -1,9 +1,9 @@
-"""Intervals by bootstrap over blocks of residuals: seeded, vectorised, honest about autocorrelation.
+"""Intervals by a seeded, vectorised bootstrap over blocks of residuals that accounts for autocorrelation.
 
 Residuals of a norm series are alike from one checkpoint to the next. Their first-order autocorrelation
-φ is estimated (and corrected for its small-sample bias), the residuals are freed of it, blocks of what
-is left are drawn, and the autocorrelation is put back: the pre-whitened block bootstrap, which keeps
-its coverage on short series where plain blocks are too narrow.
+φ is estimated (and corrected for its small-sample bias) and removed, blocks of the result are drawn,
+and the autocorrelation is put back. This pre-whitened block bootstrap keeps its coverage on short
+series, where plain blocks give intervals that are too narrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.theory.laws.fitting import Fit, Metric
+from normscope.theory.laws.fitting import Fit, Metric, robust_deviation
 from normscope.theory.laws.laws import Array
 
 DRAWS = 399
@@ -23,11 +23,22 @@ _MAX_PHI = 0.97
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval."""
+    """An estimate with its 95 % interval.
+
+    >>> import normscope as ns
+    >>> exponent = ns.fit_growth("t5-base").exponent
+    >>> round(exponent.value, 3), round(exponent.low, 3), round(exponent.high, 3)
+    (0.559, 0.53, 0.588)
+    """
 
     value: float
     low: float
     high: float
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error that a normal interval of this width has."""
+        return (self.high - self.low) / 3.92
 
 
 def autocorrelation(residuals: Array, parameters: int) -> float:
@@ -36,7 +47,7 @@ def autocorrelation(residuals: Array, parameters: int) -> float:
     Residuals of a fit with k parameters to n points look less correlated than the errors are, by about
     (k + (2 + k)·φ)/n (Marriott and Pope 1954 for the mean; each parameter removes as much again).
     """
-    spread = 1.4826 * float(np.median(np.abs(residuals - np.median(residuals))))
+    spread = robust_deviation(residuals - np.median(residuals))
     kept = np.clip(residuals, -4 * spread, 4 * spread) if spread > 0 else residuals
     power = float(kept @ kept)
     if len(residuals) < 6 or power == 0.0:
@@ -48,7 +59,7 @@ def autocorrelation(residuals: Array, parameters: int) -> float:
 
 
 def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, draws: int = DRAWS) -> Array:
-    """Series of errors (points, draws) that behave like the residuals would without the fit."""
+    """Random series of errors (points, draws) with the spread and autocorrelation of the true errors."""
     n = len(residuals)
     phi = autocorrelation(residuals, parameters)
     whitened = residuals[1:] - phi * residuals[:-1]
@@ -65,7 +76,7 @@ def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, 
 
 
 def _blocks(pool: Array, points: int, draws: int, rng: np.random.Generator) -> Array:
-    """Circular blocks of `pool`, of length n^⅓, laid end to end: (points, draws)."""
+    """Circular blocks of `pool`, of length n^⅓, end to end: (points, draws)."""
     length = max(1, round(len(pool) ** (1 / 3)))
     count = -(-points // length)
     starts = rng.integers(0, len(pool), size=(count, 1, draws))
@@ -88,11 +99,11 @@ def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: 
 
 
 def student_factor(residuals: Array, parameters: int) -> float:
-    """How much wider than a normal interval one has to be when the spread itself is estimated.
+    """The factor by which an interval is wider than a normal one because the spread is estimated.
 
-    Student's t over the normal quantile, with n·(1−φ)/(1+φ) independent points: the size of a series
-    that knows as much about its mean as n correlated ones. φ is estimated too, which the bootstrap does
-    not see; what that costs was measured on series of known exponent (docs/laws.md) and is added.
+    Student's t over the normal quantile, for n·(1−φ)/(1+φ) independent points: as many as determine a mean
+    as well as n correlated ones. φ is estimated too, which the bootstrap does not account for; a
+    correction measured on series of known exponent (docs/laws.md) is included.
     """
     from scipy.special import stdtrit
 
@@ -104,8 +115,8 @@ def student_factor(residuals: Array, parameters: int) -> float:
 def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Array:
     """The best shape for the fitted curve plus each column of errors (points, draws), all at once.
 
-    Given a shape the problem is linear, and every replicate shares its basis: the residual sums over a
-    fine grid of shapes are one matrix product. A parabola through the lowest three refines the answer.
+    For a given shape the problem is linear with the same basis for every replicate, so the residual sums
+    over a fine grid of shapes are one matrix product. A parabola through the lowest three refines them.
     """
     errors = metric.apply(errors.T).T if metric.phi or (metric.roots != 1).any() else errors
     shapes = _local_grid(fit, steps, standard_error(fit, steps, errors, metric))
@@ -117,7 +128,7 @@ def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Arr
 
 
 def standard_error(fit: Fit, steps: Array, errors: Array, metric: Metric) -> float:
-    """The spread of the shape over errors (in the metric), by one linear step from the fit."""
+    """Standard deviation of the shape over errors (in the metric), by one linear step from the fit."""
     jacobian = metric.apply(fit.law.gradient(steps, fit.params).T)
     scale = np.linalg.norm(jacobian, axis=1)
     inverse = np.linalg.pinv((jacobian / np.where(scale > 0, scale, 1.0)[:, None]).T)
@@ -146,7 +157,7 @@ def _orthonormal(rows: Array) -> Array:
 
 
 def _refine(shapes: Array, gain: Array) -> Array:
-    """Where each column of gain (grid, draws) peaks, between the grid points."""
+    """The position of the peak of each column of gain (grid, draws), between the grid points."""
     peak = gain.argmax(axis=0)
     inner = np.clip(peak, 1, len(shapes) - 2)
     columns = np.arange(gain.shape[1])

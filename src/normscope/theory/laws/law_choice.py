@@ -1,29 +1,204 @@
-"""The choice for one series: weigh the laws, choose, and look past a warm-up that would decide otherwise."""
+"""The choice among the fitted laws: one law, or several that the data cannot distinguish.
+
+There are two cases, by the autocorrelation φ of the best law's residuals.
+
+*The residuals are random* (φ ≤ 0.9). Laws whose AICc is within `TOO_CLOSE` of the lowest remain. A richer
+law is dropped if a simpler remaining law has the same curve: over one and a half times the range, the two
+differ by less than `SAME_CURVE` of the growth, anywhere in the richer law's 95 % band.
+
+*The residuals are systematic* (φ > 0.9). No law is exact, and significance tests do not help: with enough
+points any two laws differ significantly. Laws whose R² is within `SAME_R2` of the highest remain, again
+without richer ones that have a simpler one's curve.
+
+A learning-rate warm-up can decide the choice; `judge` recognises that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from normscope.theory.laws.choice import Choice, choose
-from normscope.theory.laws.evidence import MIN_POINTS, Evidence, weigh
-from normscope.theory.laws.fitting import Fit, Metric, fit_law
-from normscope.theory.laws.laws import LAWS, Array
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, weigh
+from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, log_variance, r_squared
+from normscope.theory.laws.known_laws import laws
+from normscope.theory.laws.laws import Array
 
+TOO_CLOSE = 12.0
+SAME_CURVE = 0.03
+SAME_SMOOTH_CURVE = 0.005
+SAME_R2 = 0.001
+SMOOTH = 0.9
+_AHEAD = 1.5
+_LENGTHS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _EARLY = 0.25  # a change-point in this first part of the range may be the end of a warm-up
 _WARM_UP = 0.05  # the part of the range that a warm-up usually takes at most
 _HINT_POINTS = 200  # enough for a hint, and quick
-_RICH = 3  # a law with so many parameters may owe its choice to a warm-up
+_RICH = 3  # a law with this many parameters may be chosen because of a warm-up
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The laws that remain: `candidates`, best first; `decided` if there is only one.
+
+    `exact`: the residuals of the best law are random. `judged`: there were enough points for a choice.
+    `order` ranks all laws. `hardly_differ` are the laws with an R² close to the highest. `separating` is,
+    for each other candidate, the step to which a run would have to continue to distinguish it from the
+    best law (None: more than 100 times the range).
+    """
+
+    best: str
+    decided: bool
+    candidates: tuple[str, ...]
+    hardly_differ: tuple[str, ...]
+    order: tuple[str, ...]
+    exact: bool
+    judged: bool
+    separating: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def choose(plain: Mapping[str, Fit], evidence: Evidence, steps: Array, values: Array) -> Choice:
+    """Choose among the laws fitted to a series."""
+    r2 = {name: r_squared(fit, values) for name, fit in plain.items()}
+    close = tuple(sorted((n for n in r2 if r2[n] >= max(r2.values()) - SAME_R2), key=lambda n: -r2[n]))
+    by_aicc = tuple(sorted(plain, key=lambda name: _plain_score(plain[name], values)))
+    if not evidence.supports:
+        return Choice(by_aicc[0], False, by_aicc, close, by_aicc, exact=False, judged=False)
+    exact = (evidence.phi or 0.0) <= SMOOTH
+    order = tuple(evidence.ranked) if exact else by_aicc
+    remaining = _remaining(evidence, steps, values) if exact else _near(plain, order, close, steps)
+    order = (*remaining, *(name for name in order if name not in remaining))
+    predictor = min(evidence.supports, key=lambda n: _holdout(evidence.supports[n]))
+    decided = len(remaining) == 1 and _predicts(evidence, remaining[0], predictor, values)
+    candidates = remaining if decided or len(remaining) > 1 else tuple(dict.fromkeys([*remaining, predictor]))
+    apart = _Separation(plain[order[0]], evidence, steps, len(values))
+    separating = {name: apart.step(plain[name]) for name in candidates if name != order[0]}
+    return Choice(order[0], decided, candidates, close, order, exact, True, separating)
+
+
+def _plain_score(fit: Fit, values: Array) -> float:
+    """AICc; with too few points for it, AIC with a strong preference for few parameters."""
+    score = aicc(fit.rss, values, len(fit.params))
+    if score is not None:
+        return score
+    k, points = len(fit.params) + 1, len(values)
+    return points * log_variance(fit.rss, values) + 2 * k + 100.0 * k
+
+
+def _near(
+    plain: Mapping[str, Fit], order: tuple[str, ...], close: tuple[str, ...], steps: Array
+) -> tuple[str, ...]:
+    """The best law and those close to it, without richer ones that have a simpler one's curve."""
+    near = [name for name in order if name in close or name == order[0]]
+    ahead = np.linspace(steps[0], _AHEAD * steps[-1], 40)
+    curves = {name: plain[name].law.value(ahead, plain[name].params) for name in near}
+    return tuple(name for name in near if not any(_repeats(name, other, plain, curves) for other in near))
+
+
+def _repeats(name: str, other: str, plain: Mapping[str, Fit], curves: Mapping[str, Array]) -> bool:
+    """Whether a law has the curve of another one that is simpler."""
+    if len(plain[other].params) >= len(plain[name].params):
+        return False
+    return float(np.abs(curves[name] - curves[other]).max()) <= SAME_SMOOTH_CURVE * float(
+        np.ptp(curves[other])
+    )
+
+
+def _holdout(support: Support) -> float:
+    return support.holdout if support.holdout is not None else np.inf
+
+
+def _predicts(evidence: Evidence, best: str, predictor: str, values: Array) -> bool:
+    """Whether the best law predicts the last fifth about as well as the best predictor does."""
+    ours, theirs = _holdout(evidence.supports[best]), _holdout(evidence.supports[predictor])
+    return ours <= 3 * theirs + 2 * _noise(evidence.supports[best], evidence.roots) / float(np.ptp(values))
+
+
+def _noise(support: Support, roots: Array) -> float:
+    """Standard deviation of the points around the law."""
+    innovation = support.fit.rss / max(len(roots) - len(support.fit.params) - 1, 1)
+    return float(np.sqrt(innovation / (1 - support.phi**2)))
+
+
+def _remaining(evidence: Evidence, steps: Array, values: Array) -> tuple[str, ...]:
+    """Laws with an AICc close to the lowest, without those that a simpler one can replace; best first."""
+    within = [name for name in evidence.ranked if evidence.supports[name].delta <= TOO_CLOSE]
+    return tuple(name for name in within if not _replaceable(name, within, evidence, steps, values))
+
+
+def _replaceable(name: str, within: list[str], evidence: Evidence, steps: Array, values: Array) -> bool:
+    """Whether a simpler law has the same curve, anywhere in this law's 95 % band."""
+    rich = evidence.supports[name]
+    simpler = [
+        evidence.supports[n] for n in within if len(evidence.supports[n].fit.params) < len(rich.fit.params)
+    ]
+    if not simpler:
+        return False
+    ahead = np.linspace(steps[0], _AHEAD * steps[-1], 40)
+    band = 2 * _prediction_error(rich, steps, ahead, evidence.roots)
+    curve = rich.fit.law.value(ahead, rich.fit.params)
+    limit = SAME_CURVE * float(np.ptp(values))
+    return any(
+        bool((np.abs(curve - plain.fit.law.value(ahead, plain.fit.params)) + band <= limit).all())
+        for plain in simpler
+    )
+
+
+def _prediction_error(support: Support, steps: Array, ahead: Array, roots: Array) -> Array:
+    """Standard error of the fitted curve at the steps `ahead`, to first order."""
+    fit = support.fit
+    jacobian = Metric(roots, support.phi).apply(fit.law.gradient(steps, fit.params).T)
+    scale = np.linalg.norm(jacobian, axis=1)
+    scale = np.where(scale > 0, scale, 1.0)
+    root = np.linalg.pinv((jacobian / scale[:, None]).T, rcond=1e-8)
+    variance = fit.rss / max(len(steps) - len(fit.params) - 1, 1)
+    spread = (fit.law.gradient(ahead, fit.params) / scale) @ root
+    error: Array = np.sqrt(variance * np.einsum("an,an->a", spread, spread))
+    return error
+
+
+class _Separation:
+    """How long a run has to be to distinguish a rival from the best law, at the noise seen so far."""
+
+    def __init__(self, best: Fit, evidence: Evidence, steps: Array, points: int) -> None:
+        self._best = best
+        self._steps = steps[np.unique(np.linspace(0, len(steps) - 1, 50).astype(int))]
+        support = evidence.supports.get(best.law.name)
+        self._smooth = support is None or (evidence.phi or 0.0) > SMOOTH
+        if support is not None:
+            self._independent = points * (1 - support.phi) / (1 + support.phi)
+            self._variance = _noise(support, evidence.roots) ** 2
+
+    def step(self, rival: Fit) -> int | None:
+        """The step that suffices, by bisection over multiples of the range."""
+        low, high = 0, len(_LENGTHS)
+        while low < high:
+            middle = (low + high) // 2
+            if self._distinguishes(rival, self._steps * _LENGTHS[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return int(_LENGTHS[low] * self._steps[-1]) if low < len(_LENGTHS) else None
+
+    def _distinguishes(self, rival: Fit, steps: Array) -> bool:
+        """Whether the rival, refitted to the best law's curve on these steps, clearly differs from it."""
+        curve = self._best.law.value(steps, self._best.params)
+        refit = fit_law(rival.law, steps, curve, Metric.plain(len(steps)))
+        if refit is None:
+            return True
+        misfit = refit.rss / len(steps)
+        if self._smooth:
+            return bool(misfit > SAME_R2 * np.var(curve))
+        return bool(self._independent * np.log1p(misfit / self._variance) > 2 * TOO_CLOSE)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A choice and the evidence for it.
 
-    `begin` is the index of the first point it rests on; `otherwise` the simpler laws that would do for
-    the points from `since` on, where the first few alone speak for the richer law that was chosen.
+    `begin` is the index of the first point that was used. `otherwise` are simpler laws that fit the points
+    from step `since` on as well, if only the points before speak for the richer law that was chosen.
     """
 
     choice: Choice
@@ -33,19 +208,19 @@ class Verdict:
     since: int = 0
 
 
-def plain_fits(steps: Array, values: Array, names: Iterable[str] = LAWS) -> dict[str, Fit]:
+def plain_fits(steps: Array, values: Array, names: Iterable[str] | None = None) -> dict[str, Fit]:
     """Every law that has fewer parameters than there are points, by plain least squares."""
-    metric = Metric.plain(len(steps))
-    wanted = [LAWS[name] for name in names if len(LAWS[name].parameters) < len(steps)]
+    metric, known = Metric.plain(len(steps)), laws()
+    wanted = [known[name] for name in names or known if len(known[name].parameters) < len(steps)]
     fits = {law.name: fit_law(law, steps, values, metric) for law in wanted}
     return {name: fit for name, fit in fits.items() if fit is not None}
 
 
 def judge(plain: Mapping[str, Fit], steps: Array, values: Array) -> Verdict:
-    """Choose a law for a series; where only a bend early on explains it, for what comes after the bend.
+    """Choose a law for a series, or for the part after an early bend.
 
-    A learning-rate warm-up bends the curve once, near its beginning. If a piecewise law is chosen for
-    that alone, and the rest of the series follows a law without a bend, that law is the answer.
+    A learning-rate warm-up bends the curve once, near its beginning. If the piecewise law is chosen because
+    of that bend alone, and the rest of the series follows a law without a bend, that law is the answer.
     """
     first = _verdict(plain, steps, values)
     begin = _after_warm_up(first, steps)
@@ -60,18 +235,19 @@ def _verdict(plain: Mapping[str, Fit], steps: Array, values: Array, begin: int =
     return Verdict(choose(plain, evidence, steps, values), evidence, begin)
 
 
-def _late(steps: Array, values: Array, begin: int, names: Iterable[str] = LAWS) -> Verdict:
+def _late(steps: Array, values: Array, begin: int, names: Iterable[str] | None = None) -> Verdict:
     steps, values = steps[begin:], values[begin:]
     return _verdict(plain_fits(steps, values, names), steps, values, begin)
 
 
 def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
-    """Add the simpler laws that would do without the first twentieth of the range."""
+    """Add the simpler laws that fit as well without the first twentieth of the range."""
     begin = int(np.searchsorted(steps, _WARM_UP * steps[-1]))
-    rich = len(LAWS[first.choice.best].parameters) >= _RICH
+    known = laws()
+    rich = len(known[first.choice.best].parameters) >= _RICH
     if not (first.choice.decided and first.choice.exact and rich and _enough(steps, begin)):
         return first
-    simple = [name for name, law in LAWS.items() if law.basic and len(law.parameters) < _RICH]
+    simple = [name for name, law in known.items() if law.basic and len(law.parameters) < _RICH]
     few = np.unique(np.linspace(begin, len(steps) - 1, _HINT_POINTS).astype(int))
     later = _late(steps[few], values[few], 0, [*simple, first.choice.best]).choice
     simpler = tuple(name for name in later.candidates if name in simple)
@@ -79,11 +255,11 @@ def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
 
 
 def _enough(steps: Array, begin: int) -> bool:
-    return begin > 0 and len(steps) - begin >= max(2 * MIN_POINTS, len(steps) // 4)
+    return begin > 0 and len(steps) - begin >= max(2 * ENOUGH_TO_CHOOSE, len(steps) // 4)
 
 
 def _after_warm_up(verdict: Verdict, steps: Array) -> int:
-    """Index of the first point after an early change-point that carries the choice; 0 for none."""
+    """Index of the first point after an early change-point that decided the choice; 0 if there is none."""
     if not (verdict.choice.judged and verdict.choice.exact and verdict.choice.best == "piecewise"):
         return 0
     change = verdict.evidence.supports["piecewise"].fit.params[-1]

@@ -1,11 +1,12 @@
-"""The growth laws, as data: a law is a link, a few basis functions of the step, and at most one shape.
+"""The growth laws, as data: a law is a link, a few basis functions of the step, and at most one shape
+parameter.
 
     value(t) = link⁻¹( Σ_j β_j φ_j(t; q) )
 
-The coefficients β enter linearly, so only the shape q has to be searched for; the gradient needed to
-polish a fit and to carry uncertainty follows from φ and ∂φ/∂q alone. The link is the identity, or the
-square for laws that are linear in ρ² (the misaligned regime of Merrill et al. 2021, section 3: orthogonal
-updates add up in ρ², not in ρ).
+The coefficients β enter linearly, so only the shape q has to be searched for; the gradient that refines
+a fit and gives its uncertainty follows from φ and ∂φ/∂q. The link is the identity, or the square for laws
+that are linear in ρ² (the misaligned regime of Merrill et al. 2021, section 3: orthogonal updates add up
+in ρ², not in ρ).
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ Basis = Callable[[Array, float], Array]
 
 @dataclass(frozen=True)
 class Law:
-    """One growth law; adding one means adding an entry to LAWS.
+    """One growth law; a new law is one new entry of LAWS, or a plugin.
 
-    `basis(t, q)` has shape (terms, points), `slope(t, q)` is its derivative by q, `guesses(t)` are the
-    shapes to start from and `bounds(t)` the range q is kept in. `parameters` names the coefficients in
-    the order of the basis, then the shape. A `kinked` law is not smooth in its shape. `basic` laws are
-    the six that the paper's figures are judged by.
+    `basis(t, q)` has shape (terms, points) and `slope(t, q)`, its derivative by q, too. `guesses(t)` are the
+    shapes at which the search starts and `bounds(t)` limits q; a law without `slope` has no shape.
+    `parameters` names the coefficients in the order of the basis, then the shape. A `squared` law is linear
+    in ρ². A `kinked` law is not smooth in its shape. The `basic` laws are the six that the paper's figures
+    are compared with.
+
+    >>> import numpy as np
+    >>> from normscope.theory.laws.laws import Law
+    >>> law = ns.Law("cube-root", "a·∛t + b", ("a", "b"), "growth with the cube root of the step",
+    ...           basis=lambda t, _: np.stack([np.cbrt(t), np.ones_like(t)]))
+    >>> law.value(np.array([0.0, 8.0]), np.array([2.0, 1.0]))
+    array([1., 5.])
     """
 
     name: str
@@ -44,11 +53,11 @@ class Law:
 
     @property
     def terms(self) -> int:
-        """How many coefficients enter linearly."""
+        """The number of coefficients that enter linearly."""
         return len(self.parameters) - (self.slope is not None)
 
     def value(self, steps: Array, params: Array) -> Array:
-        """The law at `steps`; a squared law that has fallen to zero stays there."""
+        """The values of the law at `steps`; a squared law that falls to zero stays there."""
         linear = params[: self.terms] @ self.basis(steps, self.shape(params))
         return np.sqrt(np.maximum(linear, 0.0)) if self.squared else linear
 
@@ -64,11 +73,14 @@ class Law:
         return gradient
 
     def shape(self, params: Array) -> float:
-        """The shape among the parameters; 0 for a law that has none."""
+        """The shape among the parameters; 0 for a law without one."""
         return float(params[-1]) if self.slope is not None else 0.0
 
 
-#: The range in which the free exponent is searched; at either end no power describes the series.
+#: The law that Merrill et al. (2021) report; every fit says how well it describes the series.
+PAPER_LAW = "sqrt"
+
+#: The range in which the free exponent is searched; a fit at either end means that no power fits.
 EXPONENTS = (0.01, 5.0)
 
 
@@ -86,7 +98,7 @@ def _power_slope(t: Array, p: float) -> Array:
 
 
 def _relaxing(t: Array, rate: float) -> Array:
-    """(1 − e^(−k·t))/k: begins like t, ends at 1/k; unlike e^(−k·t) it stays well-posed as k → 0."""
+    """(1 − e^(−k·t))/k: begins like t, tends to 1/k; unlike e^(−k·t) it stays well-posed as k → 0."""
     return _with_constant(-np.expm1(-rate * t) / rate)
 
 
@@ -123,7 +135,7 @@ def _bent_slope(t: Array, change: float) -> Array:
 
 
 def _changes(t: Array) -> Array:
-    """Candidate change-points: with at least a tenth of the points, and three, on either side."""
+    """Candidate change-points, with at least a tenth of the points, and three, on either side."""
     margin = max(3, len(t) // 10)
     inner = t[margin:-margin] if len(t) > 2 * margin else t[len(t) // 2 : len(t) // 2 + 1]
     return np.unique(inner[np.linspace(0, len(inner) - 1, 25).astype(int)])

@@ -26,7 +26,7 @@ def cosine(dot: Sum, sumsq_previous: Sum, sumsq: Sum) -> Sum:
 
 
 def distance(sumsq: Sum, dot_init: Sum, sumsq_first: Sum) -> Sum:
-    """Distance from the first checkpoint: ‖θ − θ₀‖, good to about 1e-4·‖θ‖ because it cancels."""
+    """Distance from the first checkpoint: ‖θ − θ₀‖, with an error of about 1e-4·‖θ‖ from cancellation."""
     value: Sum = np.sqrt(np.maximum(sumsq - 2 * dot_init + sumsq_first, 0))
     return value
 
@@ -37,5 +37,5 @@ def growth(dot: Sum, sumsq_delta: Sum) -> Sum:
 
 
 def sumsq_before(sumsq: Sum, dot: Sum, sumsq_delta: Sum) -> Sum:
-    """‖θ′‖² from the later state's sums; rounding may make a tiny one negative."""
+    """‖θ′‖² from the sums of the later state; rounding can make a tiny value negative."""
     return sumsq - 2 * dot - sumsq_delta

@@ -1,4 +1,4 @@
-"""The newest record of a live run in a few numbers: what `normscope watch` shows."""
+"""The newest record of a live run in a few numbers, as `normscope watch` shows them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.anatomy import in_scope
-from normscope.errors import RunFileError, UsageError
+from normscope.errors import RunFileError
 from normscope.run import NO_PREVIOUS, Run
 from normscope.theory.measures import formulas
-from normscope.theory.measures.measures import GROUPINGS
+from normscope.theory.measures.measures import grouping, tensors_in_scope
 
 LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
 
@@ -21,7 +20,7 @@ LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
 class LiveGroup:
     """One group at the newest step; None where it was not measured.
 
-    `exponent` is p of norm ∝ tᵖ, between half the steps and now.
+    `exponent` is p in norm ∝ tᵖ, from half of the steps until now.
     """
 
     group: str
@@ -35,36 +34,31 @@ class LiveGroup:
 
 @dataclass(frozen=True)
 class LiveState:
-    """Where a training run stands."""
+    """The state of a training run at its newest record."""
 
     run: str
     step: int
     records: int
     seconds_ago: float
-    """Since the file was written last."""
+    """Since the last write to the file."""
     scalars: Mapping[str, float]
     groups: Sequence[LiveGroup]
-    """The whole scope first, as `total`."""
+    """First the whole scope, called `total`."""
     alarms: Sequence[Mapping[str, Any]]
 
 
 def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
     """The newest record of the run's last stage, as a whole and by group."""
-    if by not in GROUPINGS:
-        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
+    group_of = grouping(by)
     stage = (run.stages() or [""])[-1]
     key = (stage, NO_PREVIOUS)
     ((step, records),) = run.query(f"SELECT MAX(step), COUNT(DISTINCT step) FROM weight WHERE {LIVE}", key)
     if step is None:
-        raise RunFileError(
-            f"{run.path} holds no record of a live run yet: it is written by normscope.Monitor"
-        )
+        raise RunFileError(f"{run.path} contains no record of a live run yet: normscope.Monitor writes them")
     half = run.query(
         f"SELECT MAX(step) FROM weight WHERE {LIVE} AND step <= ? AND step > 0", (*key, step // 2)
     )[0][0]
-    counted = in_scope(run.tensors(), scope, lambda tensor: (tensor.role, tensor.shape))
-    tensors = {tensor.id: tensor for tensor in counted}
-    names = {number: GROUPINGS[by](tensor) for number, tensor in tensors.items()}
+    names = {tensor.id: group_of(tensor) for tensor in tensors_in_scope(run.tensors(), scope)}
     now, before = (_Sums.by_group(run, key, at, names) for at in (step, half))
     scalars = run.query("SELECT name, value, MAX(step) FROM scalar WHERE stage = ? GROUP BY name", (stage,))
     return LiveState(
@@ -80,7 +74,7 @@ def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
 
 @dataclass
 class _Sums:
-    """Sums of a group; None until a tensor has them."""
+    """The sums of a group; None as long as no tensor has them."""
 
     sumsq: float = 0.0
     nonfinite: int = 0
@@ -92,7 +86,7 @@ class _Sums:
     def by_group(
         cls, run: Run, key: tuple[str, int], step: int | None, names: Mapping[int, str]
     ) -> dict[str, _Sums]:
-        """The total and each group at one step, groups in the order of their names."""
+        """The sums of the total and of each group at one step, ordered by name."""
         columns = ("sumsq", "nonfinite", "dot", "sumsq_delta", "grad_sumsq")
         sql = f"SELECT tensor, {', '.join(columns)} FROM weight WHERE {LIVE} AND step = ?"
         found: dict[str, _Sums] = {"total": cls(), **{name: cls() for name in sorted(set(names.values()))}}

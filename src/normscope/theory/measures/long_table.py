@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from normscope.run import Run
 from normscope.table import Table, Tabular
-from normscope.theory.measures.measures import COMPOUND, series
+from normscope.theory.measures.measures import COMPOUND, run_series
 
 
 @dataclass(frozen=True)
-class Long(Tabular):
+class LongTable(Tabular):
     """The values of one measure, or of the parts of a compound one, by step and group."""
 
     measures: tuple[str, ...]
@@ -33,15 +33,15 @@ class Long(Tabular):
         )
 
     def value(self, step: int, group: str, measure: str) -> float | None:
-        """One cell, None where the measure does not exist."""
+        """One value; None where the measure does not exist."""
         return self.cells.get((step, group, measure))
 
     def values(self, step: int, group: str) -> list[float | None]:
-        """All measures of one step and group."""
+        """The values of all measures for one step and group."""
         return [self.value(step, group, measure) for measure in self.measures]
 
     def spread(self, most: int) -> tuple[int, ...]:
-        """At most so many of the steps, evenly chosen, with both ends."""
+        """At most `most` of the steps, evenly spaced and with both ends."""
         if len(self.steps) <= most:
             return self.steps
         return tuple(self.steps[round(i * (len(self.steps) - 1) / (most - 1))] for i in range(most))
@@ -49,14 +49,18 @@ class Long(Tabular):
 
 def long_table(
     run: Run, measure: str = "norm", *, by: str = "total", scope: str = "body", stage: str | None = None
-) -> Long:
-    """The values of a measure; `budget` stands for growth and its radial and diffusive parts."""
+) -> LongTable:
+    """The values of a measure by step and group.
+
+    `measure` is one of MEASURES, a measure that a plugin recorded (see `series`), or `budget`: growth and
+    its radial and diffusive parts.
+    """
     measures = COMPOUND.get(measure, (measure,))
     cells: dict[tuple[int, str, str], float] = {}
     groups: dict[str, None] = {}
     for name in measures:
-        for one in series(run, name, by, scope, stage):
+        for one in run_series(run, name, by=by, scope=scope, stage=stage):
             groups.setdefault(one.name)
             for step, value in zip(one.steps.tolist(), one.values.tolist(), strict=True):
                 cells[step, one.name, name] = value
-    return Long(measures, tuple(groups), tuple(sorted({step for step, _, _ in cells})), cells)
+    return LongTable(measures, tuple(groups), tuple(sorted({step for step, _, _ in cells})), cells)

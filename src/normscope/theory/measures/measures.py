@@ -1,15 +1,15 @@
-"""What the additive sums of a run file mean: norm, cosine, alignment, budget, for any grouping.
+"""The measures that follow from the additive sums of a run file, for any grouping of its tensors.
 
-A group's sums are the sums of its tensors', so a grouping is made here and never
-costs a second read. With θ′ the previous checkpoint and Δ = θ − θ′:
+The sums of a group are the sums over its tensors, so tensors are grouped here, after the scan. With θ′
+the previous checkpoint and Δ = θ − θ′:
 
     norm       √‖θ‖²                              rms        √(‖θ‖²/numel)
     update     ‖Δ‖                                cosine     (‖θ′‖² + ⟨θ′,Δ⟩) / (‖θ′‖·‖θ‖)
     alignment  ⟨θ′,Δ⟩ / (‖θ′‖·‖Δ‖)                distance   ‖θ − θ₀‖
     growth     ‖θ‖² − ‖θ′‖²  =  radial 2⟨θ′,Δ⟩ + diffusive ‖Δ‖², exactly
 
-No quantity but distance subtracts nearly equal numbers; distance comes from
-‖θ‖² − 2⟨θ₀,θ⟩ + ‖θ₀‖² and is good to about 1e-4·‖θ‖.
+Only distance subtracts nearly equal numbers: it is computed as ‖θ‖² − 2⟨θ₀,θ⟩ + ‖θ₀‖², with an error
+of about 1e-4·‖θ‖.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow
 from normscope.theory.measures import formulas
 from normscope.theory.measures.time_series import Series
+from normscope.theory.measures.update_measures import UPDATE_MEASURES
 from normscope.words import by_layer
 
 Array = NDArray[np.float64]
@@ -43,7 +44,7 @@ PAIRS = ("checkpoints", "updates")
 class Grouped:
     """The sums of each group at each step; arrays are [steps, groups], NaN where there is no value.
 
-    `previous` is the step each step is compared with, −1 for none.
+    `previous` is the step that each step is compared with, −1 for none.
     """
 
     steps: NDArray[np.int64]
@@ -65,50 +66,88 @@ class Grouped:
 
 
 MEASURES: Mapping[str, Callable[[Grouped], Array]] = {
-    "norm": lambda g: np.sqrt(g.sumsq),
+    "norm": UPDATE_MEASURES["norm"],
     "rms": lambda g: np.sqrt(g.sumsq / g.numel),
-    "cosine": lambda g: formulas.cosine(g.dot, g.sumsq_previous, g.sumsq),
-    "update": lambda g: np.sqrt(g.sumsq_delta),
-    "alignment": lambda g: formulas.alignment(g.dot, g.sumsq_previous, g.sumsq_delta),
+    **{name: UPDATE_MEASURES[name] for name in ("cosine", "update", "alignment")},
     "distance": lambda g: formulas.distance(g.sumsq, g.dot_init, g.sumsq_first),
-    "growth": lambda g: formulas.growth(g.dot, g.sumsq_delta),
-    "radial": lambda g: 2 * g.dot,
-    "diffusive": lambda g: g.sumsq_delta,
+    **{name: UPDATE_MEASURES[name] for name in ("growth", "radial", "diffusive")},
     "nonfinite": lambda g: g.nonfinite,
 }
 COMPOUND = {"budget": ("growth", "radial", "diffusive")}
 
 
-def series(
-    run: Run, measure: str = "norm", by: str = "total", scope: str = "body", stage: str | None = None
+def run_series(
+    run: Run, measure: str = "norm", *, by: str = "total", scope: str = "body", stage: str | None = None
 ) -> list[Series]:
-    """One series a group: the values of a measure over the steps where it exists."""
-    if measure not in MEASURES:
-        raise UsageError(f"no measure is called {measure!r}: known are {', '.join([*MEASURES, *COMPOUND])}")
-    grouped = group(run, by=by, scope=scope, stage=stage)
-    values = grouped.measure(measure)
+    """One series per group: the values of a measure at the steps where it has one."""
+    if measure in MEASURES:
+        grouped = group(run, by=by, scope=scope, stage=stage)
+        table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure))
+    elif measure in run.measure_names():
+        table = _recorded_by_plugin(run, measure, by, scope, _stage(run, stage))
+    else:
+        raise _unknown_measure(run, measure)
     found = []
-    for column, name in enumerate(grouped.groups):
-        there = np.isfinite(values[:, column])
+    for column, name in enumerate(table.groups):
+        there = np.isfinite(table.values[:, column])
         if there.any():
-            found.append(Series(name, grouped.steps[there], values[there, column]))
+            values = table.values[there, column]
+            found.append(Series(name, table.steps[there], values, unit=measure, scope=scope))
     return found
+
+
+def _unknown_measure(run: Run, measure: str) -> UsageError:
+    if measure in COMPOUND:
+        parts = ", ".join(COMPOUND[measure])
+        return UsageError(f"{measure!r} stands for several measures: choose one of {parts}")
+    known = ", ".join([*MEASURES, *COMPOUND])
+    plugins = run.measure_names()
+    also = f"; plugins recorded {', '.join(plugins)} in this run" if plugins else ""
+    return UsageError(f"unknown measure {measure!r}: known are {known}{also}")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Values [steps, groups] of one measure, NaN where there is none."""
+
+    steps: NDArray[np.int64]
+    groups: tuple[str, ...]
+    values: Array
+
+
+def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str) -> _Columns:
+    """Means of a plugin's values over the tensors of each group; NaN where one of them has no value.
+
+    Tensors that the plugin never measured in this stage (a measure of matrices leaves out vectors) are
+    not part of the group.
+    """
+    rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
+    measured = {tensor for _, tensor, value in rows if value is not None}
+    tensors = tensors_in_scope([tensor for tensor in run.tensors() if tensor.id in measured], scope)
+    names = _group_names(by, tensors)
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    ids, groups = [tensor.id for tensor in tensors], _order(by, names)
+    kept = np.isin(table[:, 1], ids)
+    steps, row = np.unique(table[kept, 0].astype(np.int64), return_inverse=True)
+    column = {tensor: i for i, tensor in enumerate(ids)}
+    values = np.full((len(steps), len(ids)), np.nan)
+    values[row, [column[int(tensor)] for tensor in table[kept, 1]]] = table[kept, 2]
+    index = np.array([groups.index(name) for name in names], dtype=np.int64)
+    return _Columns(steps, groups, _add(values, index, len(groups)) / np.bincount(index, None, len(groups)))
 
 
 def group(
     run: Run, *, by: str = "total", scope: str = "body", stage: str | None = None, pairs: str | None = None
 ) -> Grouped:
-    """The sums of a run, added up over the groups of one grouping.
+    """The sums of a run, added up over the tensors of each group.
 
-    `pairs` says what θ′ is: the previous checkpoint, or the step before (a live
-    run). By default checkpoints where the run has them.
+    `pairs` says what θ′ is: the previous checkpoint ("checkpoints"), or the step before in a live run
+    ("updates"). The default is "checkpoints" if the run has at least two.
     """
-    if by not in GROUPINGS:
-        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
     stage = _stage(run, stage)
     tensors = _tensors(run, stage, scope)
+    names = _group_names(by, tensors)
     cube = _cube(run, stage, [tensor.id for tensor in tensors], pairs)
-    names = [GROUPINGS[by](tensor) for tensor in tensors]
     groups = _order(by, names)
     column = {name: i for i, name in enumerate(groups)}
     index = np.array([column[name] for name in names])
@@ -121,7 +160,7 @@ def _stage(run: Run, stage: str | None) -> str:
     stages = run.stages()
     if not stages:
         raise RunFileError(
-            f"{run.path} holds no weight statistics yet: run 'normscope scan SOURCE --run {run.path}'"
+            f"{run.path} contains no weight statistics yet: run 'normscope scan SOURCE --run {run.path}'"
         )
     if stage is None:
         if len(stages) > 1:
@@ -133,10 +172,26 @@ def _stage(run: Run, stage: str | None) -> str:
 
 
 def _tensors(run: Run, stage: str, scope: str) -> list[TensorRow]:
-    """The measured tensors of the scope; a model with no body (all roles unknown to it) keeps all."""
+    """The measured tensors of the scope."""
     measured = {row[0] for row in run.query("SELECT DISTINCT tensor FROM weight WHERE stage = ?", (stage,))}
     tensors = [tensor for tensor in run.tensors() if tensor.id in measured]
+    return tensors_in_scope(tensors, scope)
+
+
+def tensors_in_scope(tensors: list[TensorRow], scope: str) -> list[TensorRow]:
+    """The tensors that a scope counts."""
     return in_scope(tensors, scope, lambda tensor: (tensor.role, tensor.shape))
+
+
+def _group_names(by: str, tensors: list[TensorRow]) -> list[str]:
+    return [grouping(by)(tensor) for tensor in tensors]
+
+
+def grouping(by: str) -> Callable[[TensorRow], str]:
+    """The function that gives a tensor its group."""
+    if by not in GROUPINGS:
+        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
+    return GROUPINGS[by]
 
 
 @dataclass(frozen=True)
@@ -147,7 +202,7 @@ class _Cube:
 
 
 def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
-    """Dense arrays [steps, tensors] of a stage's rows, one row chosen for each step."""
+    """The rows of a stage as dense arrays [steps, tensors], one row for each step."""
     columns = "step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init"
     sql = f"SELECT {columns} FROM weight WHERE stage = ?"
     table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 8)
@@ -177,7 +232,7 @@ def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None)
     rows = run.query("SELECT step FROM checkpoint WHERE stage = ? ORDER BY step", (stage,))
     checkpoints = np.array([row[0] for row in rows], dtype=np.int64)
     if pairs not in (None, *PAIRS):
-        raise UsageError(f"no pairs are called {pairs!r}: known are {', '.join(PAIRS)}")
+        raise UsageError(f"unknown pairs {pairs!r}: expected {' or '.join(PAIRS)}")
     if pairs == "updates" or (pairs is None and len(checkpoints) < 2):
         return steps - 1
     at = np.searchsorted(checkpoints, steps)
@@ -192,12 +247,12 @@ def _rows_of(values: Array, steps: NDArray[np.int64], wanted: NDArray[np.int64])
 
 
 def _add(values: Array, index: NDArray[np.int64], groups: int) -> Array:
-    """Add up columns by group; NaN where any tensor of the group has no value."""
+    """Add up the columns of each group; NaN where any tensor of the group has no value."""
     out = np.zeros((values.shape[0], groups))
     np.add.at(out.T, index, values.T)
     return out
 
 
 def _order(by: str, names: list[str]) -> tuple[str, ...]:
-    """The groups: tensors in file order, layers and everything else in natural order."""
+    """The groups: tensors in the order of the file, everything else in natural order."""
     return tuple(dict.fromkeys(names) if by == "tensor" else by_layer(set(names)))

@@ -1,4 +1,4 @@
-"""A run in a few numbers: what was measured, what was left out, and what a reader should be told."""
+"""A run in a few numbers: what was measured, what was left out, and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 3  # names quoted in a sentence before "and N more"
 
 @dataclass(frozen=True)
 class StageSummary:
-    """One stage: its extent, and the norm of the body and of everything at both ends."""
+    """One stage: its steps, and the norm of the body and of all parameters at both ends."""
 
     stage: str
     checkpoints: int
@@ -29,7 +29,7 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run file holds; `warnings` are sentences for the user."""
+    """The contents of a run file; `warnings` are sentences for the user."""
 
     run: str
     source: str
@@ -75,16 +75,16 @@ def _stage(run: Run, stage: str) -> StageSummary:
 
 
 def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
-    said = list(run.meta.get("notes", []))
+    warnings = list(run.meta.get("notes", []))
     if not run.meta.get("complete", True):
-        said.append("the scan was not finished: run it again to continue it")
+        warnings.append("the scan did not finish: run it again to continue")
     if unknown:
-        said.append(
+        warnings.append(
             f"{len(unknown)} names belong to no known model family: {some(unknown, SHOWN)}; "
             "their role is 'other'"
         )
     if nonfinite:
-        said.append(f"NaN or infinite values (up to {nonfinite} at one step): left out of the sums")
+        warnings.append(f"NaN or infinite values (up to {nonfinite} at one step): left out of the sums")
     apart = {
         name: why
         for name, why in run.skipped().items()
@@ -92,18 +92,18 @@ def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
     }
     if apart:
         name = next(iter(apart))
-        said.append(
-            f"{len(apart)} tensors are not common to all checkpoints: left out ({name}: {apart[name]})"
+        warnings.append(
+            f"{len(apart)} tensors are not the same in all checkpoints: left out ({name}: {apart[name]})"
         )
     for alarms in run.artifacts("alarm").values():
-        said += [f"step {alarm['step']}: {alarm['message']}" for alarm in alarms]
-    still = constant(run)
-    if still:
-        said.append(
-            f"{len(still)} tensors never change ({some(still, SHOWN)}): frozen, or buffers; "
+        warnings += [f"step {alarm['step']}: {alarm['message']}" for alarm in alarms]
+    unchanging = constant(run)
+    if unchanging:
+        warnings.append(
+            f"{len(unchanging)} tensors never change ({some(unchanging, SHOWN)}): frozen, or buffers; "
             "leave buffers out with --skip"
         )
-    return said
+    return warnings
 
 
 def constant(run: Run) -> list[str]:
@@ -116,5 +116,5 @@ def constant(run: Run) -> list[str]:
 
 
 def growth_factor(summary: StageSummary) -> float:
-    """How many times larger the body's norm became; NaN from zero."""
+    """The last norm of the body over the first; NaN if that is zero."""
     return summary.norm_last / summary.norm_first if summary.norm_first else float(np.nan)

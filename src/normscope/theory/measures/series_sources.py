@@ -1,109 +1,177 @@
-"""From what a user has (a run, a run file, a CSV file, arrays, a name) to series."""
+"""From what a user has (a run, a run file, a CSV file, arrays, a bundled name) to series."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from normscope.errors import SeriesError, UsageError
 from normscope.run import Run
+from normscope.run_schema import is_run_file
+from normscope.theory.measures import measures
 from normscope.theory.measures.time_series import REFERENCES, Series, read_csv, reference
+from normscope.words import some
 
 Source = Series | Run | str | Path | Sequence[Any]
-"""A Series, a Run, the path of a run file or CSV file, a reference name, or (steps, values)."""
+"""A Series, a Run, the path of a run file or CSV file, a bundled name, or (steps, values)."""
 
-_SQLITE = b"SQLite format 3\x00"
+_RUN_ONLY = {"by": "groups", "scope": "scopes", "stage": "stages"}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which series of a run are meant, from step `since` on; of a CSV file, `measure` names the column."""
+    """Which values of a source a call asks for; None where the caller did not say.
+
+    `measure` is a measure of a run (the norm by default) or a column of a CSV file; `by`, `scope` and
+    `stage` apply to runs alone; only the steps from `since` to `until` are kept.
+    """
 
     measure: str | None = None
     by: str = "total"
-    scope: str = "body"
+    scope: str | None = None
     stage: str | None = None
     since: int = 0
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.until is not None and self.until < self.since:
+            raise UsageError(f"no step is both ≥ since={self.since} and ≤ until={self.until}")
+
+    @property
+    def run_only(self) -> dict[str, str]:
+        """The options given that apply to runs alone."""
+        return {
+            name: value
+            for name in _RUN_ONLY
+            if (value := getattr(self, name)) is not None and (name, value) != ("by", "total")
+        }
+
+    @property
+    def window(self) -> str:
+        """The steps kept, in words."""
+        words = [f"from step {self.since:,}"] if self.since else []
+        words += [f"up to step {self.until:,}"] if self.until is not None else []
+        return " ".join(words)
 
 
-def load(source: Source, selection: Selection = Selection()) -> list[Series]:
-    """Every series that `source` holds under `selection`; never empty."""
-    found = _load(source, selection)
-    return [_later(series, selection.since) for series in found] if selection.since else found
+def load(source: Source, selection: Selection = Selection(), least: int = 1) -> list[Series]:
+    """Every series of `source` that is selected; at least one of them has `least` points or more."""
+    with opened_run(source) as run:
+        found = _of_run(run, selection) if run is not None else [_single(source, selection)]
+    kept = [_within(series, selection) for series in found]
+    whole, left = max(found, key=len), max(map(len, kept))
+    if left < min(least, len(whole)):
+        raise SeriesError(
+            f"{whole.name}: {left} of {len(whole)} points are left {selection.window}, and at least "
+            f"{least} {'is' if least == 1 else 'are'} needed; "
+            f"its steps go from {whole.steps.min():,} to {whole.steps.max():,}"
+        )
+    return kept
 
 
-def _later(series: Series, since: int) -> Series:
-    kept = series.steps >= since
-    return replace(series, steps=series.steps[kept], values=series.values[kept])
-
-
-def _load(source: Source, selection: Selection) -> list[Series]:
-    if isinstance(source, Series):
-        return [source]
-    if isinstance(source, Run):
-        return _of_run(source, selection)
-    if isinstance(source, (str, Path)):
-        return _of_name(source, selection)
-    return [_of_arrays(source)]
-
-
-def load_one(source: Source, selection: Selection = Selection()) -> Series:
-    """The one series that is meant; more than one (a run with stages) is an error that names them."""
-    found = load(source, selection)
+def load_one(source: Source, selection: Selection = Selection(), least: int = 1) -> Series:
+    """The one series that is selected."""
+    found = load(source, selection, least)
     if len(found) > 1:
-        names = ", ".join(series.name for series in found[:8])
-        raise UsageError(f"{len(found)} series match ({names}); choose a stage or use fit_groups")
+        raise UsageError(
+            f"{len(found)} series match ({some([series.name for series in found], 8)}), expected one; "
+            "use fit_groups for several"
+        )
     return found[0]
 
 
-def is_run_file(path: Path) -> bool:
-    """Whether the file is an SQLite database, which a CSV file never is."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
+@contextmanager
+def opened_run(source: Source) -> Iterator[Run | None]:
+    """The run that `source` is, opened when it is a path; None for any other source."""
+    if isinstance(source, Run):
+        yield source
+    elif isinstance(source, (str, Path)) and not is_bundled(source) and is_run_file(_existing(source)):
+        with Run(source) as run:
+            yield run
+    else:
+        yield None
 
 
-def _of_arrays(source: Sequence[Any]) -> Series:
-    known = ", ".join(REFERENCES)
-    if not isinstance(source, Sequence) or len(source) != 2:
-        kind = type(source).__name__
-        raise UsageError(f"expected a run, a path, (steps, values) or one of {known}; got {kind}")
-    steps, values = source
-    return Series("series", steps, values)
+def is_bundled(source: object) -> bool:
+    """Whether the source names a series that comes with the package; a file of that name goes first."""
+    return isinstance(source, (str, Path)) and str(source) in REFERENCES and not Path(source).exists()
 
 
-def _of_name(source: str | Path, selection: Selection) -> list[Series]:
+def refuse_run_options(source: Source, selection: Selection) -> None:
+    """Raise UsageError if an option was given that only a run has, and `source` is not a run."""
+    for option, value in selection.run_only.items():
+        raise UsageError(
+            f"{option}={value!r} does not apply to {_described(source)}, which has no {_RUN_ONLY[option]}; "
+            f"{'use by=' + repr('total') if option == 'by' else 'leave it out'}"
+        )
+
+
+def _existing(source: str | Path) -> Path:
     path = Path(source)
-    if str(source) in REFERENCES and not path.exists():
-        return [reference(str(source))]
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise UsageError(
             f"{source} {kind}; expected a run file (made by 'normscope scan'), a CSV file with the columns "
-            f"step and norm, or the reference series {', '.join(REFERENCES)}"
+            f"step and norm, or a bundled series: {', '.join(REFERENCES)}"
         )
-    if not is_run_file(path):
-        return [read_csv(path, selection.measure)]
-    with Run(path) as run:
-        return _of_run(run, selection)
+    return path
 
 
 def _of_run(run: Run, selection: Selection) -> list[Series]:
-    from normscope.theory.measures import measures
-
-    found = measures.series(
-        run,
-        measure=selection.measure or "norm",
-        by=selection.by,
-        scope=selection.scope,
-        stage=selection.stage,
+    measure = selection.measure or "norm"
+    found = measures.run_series(
+        run, measure, by=selection.by, scope=selection.scope or "body", stage=selection.stage
     )
     if not found:
         raise SeriesError(
-            f"{run.path} holds no {selection.measure or 'norm'} by {selection.by}; scan checkpoints first"
+            f"{run.path} contains no {measure} by {selection.by}; scan its checkpoints first, at least two "
+            "for a measure that compares checkpoints"
         )
     return found
+
+
+def _single(source: Source, selection: Selection) -> Series:
+    """The series of a source that is not a run."""
+    refuse_run_options(source, selection)
+    if isinstance(source, (str, Path)) and not is_bundled(source):
+        return read_csv(source, selection.measure)
+    if isinstance(source, (str, Path)):
+        series = reference(str(source))
+    else:
+        series = source if isinstance(source, Series) else _of_arrays(source)
+    if selection.measure not in (None, series.unit or None):
+        raise UsageError(
+            f"measure={selection.measure!r} does not apply to {_described(source)}, "
+            f"which is one series of {series.unit or 'values'}; leave it out"
+        )
+    return series
+
+
+def _of_arrays(source: Any) -> Series:
+    if isinstance(source, Run) or not isinstance(source, Sequence) or len(source) != 2:
+        raise UsageError(
+            f"expected a run, a path, (steps, values) or one of {', '.join(REFERENCES)}; "
+            f"got {type(source).__name__}"
+        )
+    steps, values = source
+    return Series("series", steps, values)
+
+
+def _described(source: Source) -> str:
+    if isinstance(source, Series):
+        return f"the series {source.name}"
+    if is_bundled(source):
+        return f"the bundled series {source}"
+    return f"the CSV file {source}" if isinstance(source, (str, Path)) else "(steps, values)"
+
+
+def _within(series: Series, selection: Selection) -> Series:
+    if not selection.window:
+        return series
+    kept = series.steps >= selection.since
+    if selection.until is not None:
+        kept &= series.steps <= selection.until
+    return replace(series, steps=series.steps[kept], values=series.values[kept])

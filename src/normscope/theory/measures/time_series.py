@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import SeriesError, UsageError
+from normscope.words import some
 
-#: The series that come with the package, and the file each lies in.
+#: The series that come with the package, and their files.
 REFERENCES: dict[str, str] = {"t5-base": "t5-base.csv", "t5-base-cosine": "t5-base-cosine.csv"}
 
-#: More points than this are thinned before a law is fitted: they would add time, not knowledge.
+#: Longer series are thinned to this many points before a law is fitted: more would only cost time.
 MAX_POINTS = 2000
 
 _STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
@@ -24,15 +25,24 @@ _STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Values of one quantity at training steps, in the order they were given."""
+    """Values of one quantity at training steps, in the order given.
+
+    `unit` names the quantity, `scope` the parameters it was measured on, where they are known.
+
+    >>> from normscope.theory.measures.time_series import Series
+    >>> losses = ns.Series("loss", [0, 100, 200], [4.2, 3.1, 2.8])
+    >>> len(losses), losses.values[losses.steps >= 100]
+    (3, array([3.1, 2.8]))
+    """
 
     name: str
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
     unit: str = ""
+    scope: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _whole(self.steps, self.name))
+        object.__setattr__(self, "steps", _integers(self.steps, self.name))
         object.__setattr__(self, "values", _vector(self.values, self.name))
         if len(self.steps) != len(self.values):
             raise SeriesError(
@@ -53,26 +63,26 @@ def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
     return array
 
 
-def _whole(values: ArrayLike, name: str) -> NDArray[np.int64]:
+def _integers(values: ArrayLike, name: str) -> NDArray[np.int64]:
     steps = _vector(values, name)
     if not np.isfinite(steps).all():
-        raise SeriesError(f"{name}: a step is not a finite number; remove that point or give it its step")
+        raise SeriesError(f"{name}: a step is not a finite number; remove that point or correct its step")
     if (np.abs(steps) > 2**53).any():
-        raise SeriesError(f"{name}: a step beyond 2^53 is no training step; check the first column")
+        raise SeriesError(f"{name}: a step is larger than 2^53; check the step column")
     return np.rint(steps).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A series with increasing steps and finite values, and what was done to make it so."""
+    """A series with increasing steps and finite values; `notes` say what was changed."""
 
     series: Series
     notes: tuple[str, ...]
     total: int
 
 
-def clean(series: Series, limit: int = MAX_POINTS) -> Cleaned:
-    """Sort by step, drop what is not finite, keep the last of repeated steps, thin to `limit` points."""
+def clean_series(series: Series, limit: int = MAX_POINTS) -> Cleaned:
+    """Sort by step, drop values that are not finite and repeats of a step, thin to `limit` points."""
     notes: list[str] = []
     kept = _thin(_unique(_finite(series, notes), notes), limit, notes)
     return Cleaned(kept, tuple(notes), len(series))
@@ -102,10 +112,10 @@ def _unique(series: Series, notes: list[str]) -> Series:
 
 
 def _thin(series: Series, limit: int, notes: list[str]) -> Series:
-    """Keep points evenly spread over the rank and over the logarithm of the rank, and both ends.
+    """Keep both ends, and points at equal distances in index and in the logarithm of the index.
 
-    Half of the points follow the density of the series, half favour its beginning, where laws
-    differ most; a thinned point is a measured one, never an average.
+    Half of the points are as dense as the series, half are denser at its beginning, where laws differ
+    most. Points are selected, never averaged.
     """
     n = len(series)
     if n <= limit:
@@ -120,19 +130,19 @@ def _thin(series: Series, limit: int, notes: list[str]) -> Series:
 def reference(name: str) -> Series:
     """One of the series that come with the package."""
     if name not in REFERENCES:
-        raise UsageError(f"no reference series {name!r}; there are {', '.join(sorted(REFERENCES))}")
+        raise UsageError(f"unknown bundled series {name!r}: expected {' or '.join(sorted(REFERENCES))}")
     text = files("normscope.data").joinpath(REFERENCES[name]).read_text(encoding="utf-8")
     return replace(_parse(text.splitlines(), name, None), name=name)
 
 
 def read_csv(path: str | Path, column: str | None = None) -> Series:
-    """The series of a CSV file: its step column and the named column, or the first other one."""
+    """The series of a CSV file: its step column, and the named column, norm, or the first other one."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(
-            f"there is no file {path}; expected a CSV file with the columns step, norm"
+            f"there is no file {path}; expected a CSV file with the columns step and norm"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SeriesError(f"cannot read {path} as a CSV file: {error}") from None
@@ -142,19 +152,22 @@ def read_csv(path: str | Path, column: str | None = None) -> Series:
 def _parse(lines: Sequence[str], name: str, column: str | None) -> Series:
     rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
     if not rows:
-        raise SeriesError(f"{name} is empty; expected a header line (step,norm) and one line a checkpoint")
+        raise SeriesError(f"{name} is empty; expected a header line (step,norm) and one line per checkpoint")
     header = [cell.strip() for cell in rows[0]]
     step, value = _columns(header, name, column)
     points = [_point(row, step, value, name, number) for number, row in enumerate(rows[1:], start=2)]
     steps, values = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
-    return Series(name, _whole(steps, name), values, unit=header[value])
+    return Series(name, _integers(steps, name), values, unit=header[value])
 
 
 def _columns(header: list[str], name: str, column: str | None) -> tuple[int, int]:
     low = [cell.lower() for cell in header]
     step = next((low.index(known) for known in _STEP_NAMES if known in low), None)
     if step is None or len(header) < 2:
-        raise SeriesError(f"{name}: expected the columns step and norm, got {', '.join(header) or 'none'}")
+        found = some([cell[:40] for cell in header], 5) or "none"
+        raise SeriesError(
+            f"{name} is not a run file, nor a CSV file with the columns step and norm; it has {found}"
+        )
     if column is None:
         return step, low.index("norm") if "norm" in low else (1 if step != 1 else 0)
     if column not in header:

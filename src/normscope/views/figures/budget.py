@@ -1,4 +1,4 @@
-"""What the growth is made of: updates along the parameters (radial) and across them (diffusive)."""
+"""The norm budget: updates along the parameters (radial) and the size of the updates (diffusive)."""
 
 from __future__ import annotations
 
@@ -7,72 +7,61 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import SeriesError
-from normscope.run import Run
-from normscope.theory.dynamics.budget import NormBudget, norm_budget
-from normscope.theory.measures.series_sources import Selection
-from normscope.views.figures import palette
+from normscope.theory.dynamics.budget import NormBudget
+from normscope.views.page import palette
 from normscope.views.page.formatting import clean, label, number, percent, plural, values
-from normscope.views.page.page_parts import Block, Choice, Figure, Section, Trace
+from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
 from normscope.words import by_layer
 
 MOST_BARS = 120
+AXIS = "change of ‖θ‖²"
 Bins = list[NDArray[np.int64]]
 NOTE = (
-    "Each bar is one interval between checkpoints: ‖θ‖² grows by 2⟨θ′,Δ⟩ (radial: along the parameters) "
-    "plus ‖Δ‖² (diffusive: the size of the step itself). The two add up exactly."
+    "Each bar is one interval between checkpoints: ‖θ‖² changes by 2⟨θ′,Δ⟩ (radial: along the parameters) "
+    "plus ‖Δ‖² (diffusive: the size of the update). The two add up exactly."
 )
 SPLITS = (
     (
-        Choice("direction", "radial and diffusive", "change of ‖θ‖²"),
+        Button("direction", "radial and diffusive", AXIS),
         (("radial", "radial 2⟨θ′,Δ⟩", palette.RADIAL), ("diffusive", "diffusive ‖Δ‖²", palette.DIFFUSIVE)),
     ),
     (
-        Choice("cause", "decay and gradient", "change of ‖θ‖²"),
+        Button("cause", "decay and gradient", AXIS),
         (("decay", "weight decay", palette.category(5)), ("gradient", "gradient", palette.category(2))),
     ),
 )
 
 
-def of_run(run: Run, stage: str) -> Section | None:
-    """The budget of a stage, in all and by layer; None where no checkpoint has a predecessor."""
-    try:
-        (total,) = norm_budget(run, Selection(stage=stage))
-        layers = norm_budget(run, Selection(by="layer", stage=stage))
-    except SeriesError:
-        return None
-    return section(total, layers if len(layers) > 1 else ())
-
-
 def section(total: NormBudget, layers: Sequence[NormBudget] = ()) -> Section:
     """Sentences on the regime, the budget of every interval, and that of every layer."""
-    said = [_without_prefix(sentence, total.group) for sentence in total.sentences]
-    blocks: list[Block] = [_intervals(total)]
-    if layers:
-        blocks.append(_layers(layers))
-    return Section("budget", "What the growth is made of", said, blocks)
+    sentences = [_without_prefix(sentence, total.group) for sentence in total.sentences]
+    figures = [interval_figure(total), *([group_figure(layers)] if layers else [])]
+    return Section("budget", "What the growth is made of", sentences, figures)
 
 
 def _without_prefix(sentence: str, group: str) -> str:
     kept = clean(sentence.removeprefix(f"{group}: "))
-    return kept[:1].upper() + kept[1:] if kept[:1].isascii() else kept  # ρ is no Ρ
+    return kept[:1].upper() + kept[1:] if kept[:1].isascii() else kept  # ρ must not become Ρ
 
 
-def _intervals(total: NormBudget) -> Figure:
+def interval_figure(total: NormBudget) -> FigureSpec:
+    """The change of ‖θ‖² in every interval, split both ways if weight decay is known."""
     count = len(total.intervals)
     bins = np.array_split(np.arange(count), min(count, MOST_BARS))
-    added = f" {plural(count, 'interval')} are added up in {MOST_BARS} bars." if count > MOST_BARS else ""
+    added = f" {plural(count, 'interval')} are summed in {MOST_BARS} bars." if count > MOST_BARS else ""
     known = [split for split in SPLITS if split[1][0][0] in total.intervals.columns]
-    traces = [_bar(total, bins, choice.key, *part) for choice, parts in known for part in parts]
-    traces += [_net(total, bins, choice.key) for choice, _ in known]
-    layout = {
-        "barmode": "relative",
-        "bargap": 0.15,
-        "xaxis": {"type": "category", "title": {"text": "step at the end of the interval"}, "nticks": 12},
-        "yaxis": {"title": {"text": "change of ‖θ‖²"}, "zeroline": True},
-    }
-    choices = [choice for choice, _ in known] if len(known) > 1 else []
-    return Figure("budget", _title(total), traces, layout, NOTE + added, 380, choices=choices, wide=True)
+    traces = [_bar(total, bins, button.key, *part) for button, parts in known for part in parts]
+    traces += [_net(total, bins, button.key) for button, _ in known]
+    axis = {"type": "category", "title": {"text": "step at the end of the interval"}, "nticks": 12}
+    buttons = [button for button, _ in known] if len(known) > 1 else []
+    return FigureSpec(
+        "budget", _title(total), traces, _layout(axis), NOTE + added, 380, buttons=buttons, wide=True
+    )
+
+
+def _layout(xaxis: Trace) -> Trace:
+    yaxis = {"title": {"text": AXIS}, "zeroline": True}
+    return {"barmode": "relative", "bargap": 0.15, "xaxis": xaxis, "yaxis": yaxis}
 
 
 def _title(total: NormBudget) -> str:
@@ -114,39 +103,32 @@ def _net(total: NormBudget, bins: Bins, key: str) -> Trace:
         "mode": "markers",
         **_along(total, bins),
         "y": values(_column(total, "growth", bins)),
-        "name": "growth of ‖θ‖²",
+        "name": "sum: change of ‖θ‖²",
         "marker": {"color": palette.INK, "symbol": "line-ew-open", "size": 9, "line": {"width": 2}},
-        "hovertemplate": "steps %{customdata}<br>%{y:+.5g}<extra>growth</extra>",
+        "hovertemplate": "steps %{customdata}<br>%{y:+.5g}<extra>sum</extra>",
         "set": key,
     }
 
 
-def _layers(layers: Sequence[NormBudget]) -> Figure:
-    order = {name: i for i, name in enumerate(by_layer([budget.group for budget in layers]))}
-    ordered = sorted(layers, key=lambda budget: order[budget.group])
-    names = [label(budget.group) for budget in ordered]
-    traces = [
-        {
-            "type": "bar",
-            "x": names,
-            "y": values([getattr(budget, measure) for budget in ordered]),
-            "name": name,
-            "marker": {"color": colour},
-            "customdata": values([budget.alignment for budget in ordered], 3),
-            "hovertemplate": "%{x}<br>%{y:+.5g}<br>mean alignment %{customdata}<extra>"
-            + measure
-            + "</extra>",
-        }
-        for measure, name, colour in SPLITS[0][1]
-    ]
-    layout = {
-        "barmode": "relative",
-        "bargap": 0.15,
-        "xaxis": {"type": "category", "title": {"text": "layer"}},
-        "yaxis": {"title": {"text": "change of ‖θ‖²"}, "zeroline": True},
-    }
+def group_figure(budgets: Sequence[NormBudget], by: str = "layer") -> FigureSpec:
+    """The radial and the diffusive change of every group over the whole run."""
+    place = {budget.group: budget for budget in budgets}
+    ordered = [place[name] for name in by_layer(place)]
+    traces = [_group_bar(ordered, *part) for part in SPLITS[0][1]]
+    axis = {"type": "category", "title": {"text": by}}
     top = max(ordered, key=lambda budget: abs(budget.growth))
-    title = f"Layer {clean(top.group)} changed most: ‖θ‖² by {number(top.growth)}"
-    return Figure(
-        "budget-layers", title, traces, layout, "Over the whole run, layer by layer.", 320, wide=True
-    )
+    title = f"{by.capitalize()} {clean(top.group)} changed most: ‖θ‖² by {number(top.growth)}"
+    note = f"Sums over the whole run, one bar per {by}."
+    return FigureSpec("budget-layers", title, traces, _layout(axis), note, 320, wide=True)
+
+
+def _group_bar(budgets: Sequence[NormBudget], measure: str, name: str, colour: str) -> Trace:
+    return {
+        "type": "bar",
+        "x": [label(budget.group) for budget in budgets],
+        "y": values([getattr(budget, measure) for budget in budgets]),
+        "name": name,
+        "marker": {"color": colour},
+        "customdata": values([budget.alignment for budget in budgets], 3),
+        "hovertemplate": "%{x}<br>%{y:+.5g}<br>mean alignment %{customdata}<extra>" + measure + "</extra>",
+    }

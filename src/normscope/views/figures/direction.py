@@ -1,4 +1,4 @@
-"""Where the parameters point: cosine between checkpoints, and alignment of updates with parameters."""
+"""Direction: cosine between checkpoints, and alignment of updates with parameters."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.theory.measures.measures import Grouped
-from normscope.views.figures import palette
 from normscope.views.figures.groups import layer_style
-from normscope.views.figures.lines import AXES, by_group, curve
+from normscope.views.figures.lines import AXIS_TITLES, by_group, curve
+from normscope.views.page import palette
 from normscope.views.page.formatting import count, drawn, number, values
-from normscope.views.page.page_parts import Choice, Figure, Section, Trace
+from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
 
 SMALL_ALIGNMENT = 0.05
 UNEVEN = 1.5
 NOTES = {
-    "cosine": "1 means the same direction as the {before} before. The wider apart the two, the lower it is.",
-    "alignment": "0 means updates at right angles to the parameters, which still grow the norm; "
-    "1 means straight outwards, −1 straight back.",
+    "cosine": "1 means the same direction as at the previous {before}. The further apart the two are, "
+    "the lower it is.",
+    "alignment": "0 means that updates are orthogonal to the parameters, which still increases the norm; "
+    "1 means that they point straight outwards, −1 straight back.",
 }
 
 
 def section(total: Grouped, layers: Grouped) -> Section | None:
-    """Cosine and alignment; None where no checkpoint has a predecessor."""
+    """Cosine and alignment; None if no checkpoint has a predecessor."""
     figures = [figure for name in NOTES if (figure := _figure(name, total, layers))]
-    return Section("direction", "Where it points", (), figures) if figures else None
+    return Section("direction", "Direction", (), figures) if figures else None
 
 
-def _figure(measure: str, total: Grouped, layers: Grouped) -> Figure | None:
+def _figure(measure: str, total: Grouped, layers: Grouped) -> FigureSpec | None:
     heights = total.measure(measure)[:, 0]
     there = np.flatnonzero(np.isfinite(heights))
     if not there.size:
@@ -40,25 +41,25 @@ def _figure(measure: str, total: Grouped, layers: Grouped) -> Figure | None:
         total.steps[kept], heights[kept], "whole model", palette.ACCENT, set="total", showlegend=False
     )
     parts = [{**trace, "set": "layers"} for trace in by_group(layers, (measure,), layer_style)]
-    return Figure(
+    return FigureSpec(
         measure,
         _finding(measure, heights[there], total.steps[there], before),
         [_zero(total), whole, *parts] if measure == "alignment" else [whole, *parts],
         {
             "yaxis": {
-                "title": {"text": AXES[measure].replace("checkpoint", before)},
+                "title": {"text": AXIS_TITLES[measure].replace("checkpoint", before)},
                 **_range(measure, [heights, layers.measure(measure)]),
             }
         },
         NOTES[measure].format(before=before),
         height=340,
         step_axis=True,
-        choices=(Choice("total", "whole model"), Choice("layers", "by layer")),
+        buttons=(Button("total", "whole model"), Button("layers", "by layer")),
     )
 
 
 def _range(measure: str, found: Sequence[NDArray[np.float64]]) -> dict[str, list[float]]:
-    """Alignments near zero are shown as such, and not blown up to fill the figure."""
+    """A fixed range for alignments near zero, which would otherwise be magnified to fill the figure."""
     small = all((np.abs(part[np.isfinite(part)]) < SMALL_ALIGNMENT).all() for part in found)
     return {"range": [-SMALL_ALIGNMENT, SMALL_ALIGNMENT]} if measure == "alignment" and small else {}
 
@@ -77,7 +78,7 @@ def _finding(measure: str, heights: NDArray[np.float64], steps: NDArray[np.int64
         return f"{measure.capitalize()} {first} between the two {before}s"
     subject = f"Cosine between {before}s" if measure == "cosine" else "Alignment of updates with parameters"
     gaps = np.diff(steps)
-    if measure == "cosine" and gaps.max() > UNEVEN * gaps.min():  # both ends then differ in their gaps alone
+    if measure == "cosine" and gaps.max() > UNEVEN * gaps.min():  # first and last depend on their gaps
         low = int(np.argmin(heights))
         return f"{subject} is lowest, {number(heights[low], 3)}, at step {count(int(steps[low]))}"
     if first == last:

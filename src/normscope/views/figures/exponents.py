@@ -1,94 +1,101 @@
-"""The growth exponent of every layer beside the others."""
+"""The growth exponent of every group beside the others."""
 
 from __future__ import annotations
 
-from normscope.errors import SeriesError
-from normscope.run import Run
-from normscope.theory.laws.groups import Group, GroupFits, fit_groups
-from normscope.theory.measures.series_sources import Selection
-from normscope.views.figures import palette
+from collections.abc import Sequence
+
+from normscope.theory.laws.groups import GroupFit, GroupFits
+from normscope.views.figures.lines import category_points, error_bars
+from normscope.views.page import palette
 from normscope.views.page.formatting import label, number, plural, values
-from normscope.views.page.page_parts import Figure, Grid, Trace
+from normscope.views.page.page_parts import FigureSpec, SectionPart, TableSpec, Trace
 from normscope.words import by_layer
 
-MOST_GROUPS = 64
-FEWEST_POINTS = 8
+
+def section_parts(found: GroupFits) -> list[SectionPart]:
+    """The exponents as a figure, if there are any, and as a table."""
+    figures = [exponent_figure(found)] if _with_exponent(found) else []
+    return [*figures, _table(found)]
 
 
-def fits(run: Run, stage: str, points: int, groups: int) -> GroupFits | None:
-    """The law of every layer; None where there are too few points, or more layers than a figure holds."""
-    if points < FEWEST_POINTS or not 1 < groups <= MOST_GROUPS:
-        return None
-    try:
-        return fit_groups(run, Selection(by="layer", stage=stage))
-    except SeriesError:
-        return None
-
-
-def blocks(found: GroupFits) -> list[Figure | Grid]:
-    """The exponents as a figure and as a table."""
-    place = {name: i for i, name in enumerate(by_layer([group.group for group in found.groups]))}
-    groups = sorted(found.groups, key=lambda group: place[group.group])
-    known = [group for group in groups if group.exponent is not None]
-    table = _table(groups)
-    return [_figure(known), table] if known else [table]
-
-
-def _figure(groups: list[Group]) -> Figure:
-    odd = [group for group in groups if group.differs]
-    title = f"{plural(len(odd), 'layer')} of {len(groups)} grow by a power unlike the rest" if odd else ""
-    parts = [_points([g for g in groups if not g.differs], "like the rest", palette.ACCENT)]
-    if odd:
-        parts.append(_points(odd, "unlike the rest", palette.RADIAL))
-    layout = {
-        "xaxis": {
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [label(group.group) for group in groups],
-            "title": {"text": "layer"},
-        },
-        "yaxis": {"title": {"text": "free exponent p of a·tᵖ + b"}},
-    }
-    note = "Bars are 95 % intervals; “unlike” is at 5 % after Holm's correction for the number of layers."
-    return Figure(
+def exponent_figure(found: GroupFits) -> FigureSpec:
+    """The free exponent of every group with its interval; groups that differ are in another colour."""
+    groups = _with_exponent(found)
+    differing = [group for group in groups if group.differs]
+    traces = [_points([g for g in groups if not g.differs], found.by, "like the others", palette.ACCENT)]
+    if differing:
+        traces.append(_points(differing, found.by, "different", palette.RADIAL))
+    layout = {**_group_axis(groups, found.by), "yaxis": {"title": {"text": "free exponent p of a·tᵖ + b"}}}
+    return FigureSpec(
         "exponents",
-        title or "No layer's exponent stands out from the rest",
-        parts,
+        _title(differing, len(groups), found.by),
+        traces,
         layout,
-        note,
+        "Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
+        f"{found.by}s.",
         320,
         wide=True,
     )
 
 
-def _points(groups: list[Group], name: str, colour: str) -> Trace:
+def growth_figure(found: GroupFits) -> FigureSpec:
+    """By which factor every group grew over the run."""
+    groups = _ordered(found)
+    bars = {
+        "type": "bar",
+        "x": [label(group.group) for group in groups],
+        "y": values([group.growth for group in groups]),
+        "marker": {"color": palette.ACCENT},
+        "hovertemplate": "%{x}<br>× %{y:.4g}<extra></extra>",
+        "showlegend": False,
+    }
+    top = max(groups, key=lambda group: group.growth)
+    title = f"{found.by.capitalize()} {top.group} grew most, by a factor of {number(top.growth, 3)}"
+    layout = {
+        **_group_axis(groups, found.by),
+        "yaxis": {"title": {"text": f"{label(found.measure)}: last value / first value"}},
+    }
+    return FigureSpec("growth", title, [bars], layout, "", 320, wide=True)
+
+
+def _title(differing: Sequence[GroupFit], count: int, by: str) -> str:
+    if not differing:
+        return f"No {by}'s exponent differs from the others"
+    verb = "grows" if len(differing) == 1 else "grow"
+    return f"{len(differing)} of {plural(count, by)} {verb} by a different power than the others"
+
+
+def _ordered(found: GroupFits) -> list[GroupFit]:
+    groups = {group.group: group for group in found.groups}
+    return [groups[name] for name in by_layer(groups)]
+
+
+def _with_exponent(found: GroupFits) -> list[GroupFit]:
+    return [group for group in _ordered(found) if group.exponent is not None]
+
+
+def _group_axis(groups: Sequence[GroupFit], by: str) -> dict[str, Trace]:
+    names = [label(group.group) for group in groups]
+    order = {"type": "category", "categoryorder": "array", "categoryarray": names}
+    return {"xaxis": {**order, "title": {"text": by}}}
+
+
+def _points(groups: Sequence[GroupFit], by: str, name: str, colour: str) -> Trace:
     heights = [group.exponent or 0.0 for group in groups]
     above = [(group.high or 0.0) - height for group, height in zip(groups, heights, strict=True)]
     below = [height - (group.low or 0.0) for group, height in zip(groups, heights, strict=True)]
     return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [label(group.group) for group in groups],
-        "y": values(heights),
-        "name": name,
-        "marker": {"color": colour, "size": 8},
-        "error_y": {
-            "type": "data",
-            "array": values(above),
-            "arrayminus": values(below),
-            "color": colour,
-            "thickness": 1.5,
-            "width": 3,
-        },
+        **category_points([label(group.group) for group in groups], heights, name, colour),
+        "error_y": error_bars(above, below, colour),
         "customdata": [f"{number(group.low, 3)} to {number(group.high, 3)}" for group in groups],
-        "hovertemplate": "layer %{x}<br>p = %{y:.3f}, 95 % %{customdata}<extra></extra>",
+        "hovertemplate": f"{by} %{{x}}<br>p = %{{y:.3f}}, 95 % %{{customdata}}<extra></extra>",
     }
 
 
-def _table(groups: list[Group]) -> Grid:
+def _table(found: GroupFits) -> TableSpec:
     rows = [
         (g.group, g.law, f"{g.r2:.5f}", g.exponent, g.low, g.high, g.growth, "yes" if g.differs else "no")
-        for g in groups
+        for g in _ordered(found)
     ]
-    columns = ("layer", "law", "R²", "exponent", "low", "high", "last / first", "differs")
-    return Grid("exponents", "The law of every layer", columns, rows, folded=True)
+    columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")
+    return TableSpec("exponents", f"The law of every {found.by}", columns, rows, folded=True)

@@ -1,44 +1,35 @@
-"""Where the norm is going: twice as far as the run went, with its interval and its resting place."""
+"""The forecast of the norm, with its interval and the equilibrium."""
 
 from __future__ import annotations
 
-from normscope.errors import NormscopeError
-from normscope.theory.dynamics.forecast import Forecast, forecast_series
-from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.dynamics.forecast import Forecast
 from normscope.theory.measures.time_series import Series
-from normscope.views.figures import palette
-from normscope.views.page.formatting import clean, count, drawn, number, values
-from normscope.views.page.page_parts import Figure, Section, Trace
+from normscope.views.figures.lines import axis_title, measured_points
+from normscope.views.page import palette
+from normscope.views.page.formatting import clean, count, number, values
+from normscope.views.page.page_parts import FigureSpec, Section, Trace
 
-FEWEST_POINTS = 8
-AHEAD = 2  # the horizon, in lengths of the run so far
 METHODS = {
-    "dynamics": "By the recursion fitted to the run, with the learning rate and weight decay it ended with.",
-    "laws": "By the growth laws that fit; nothing was recorded of learning rate and weight decay.",
+    "dynamics": "From the recursion fitted to the run, with the learning rate and weight decay at its end.",
+    "laws": "From the growth laws that fit; learning rate and weight decay are not known.",
 }
 
 
-def section(series: Series, rates: Rates | None) -> Section | None:
-    """The forecast; None for a run too short to have one."""
-    if len(series) < FEWEST_POINTS:
-        return None
-    try:
-        found = forecast_series(series, int(series.steps[-1]) * AHEAD, recorded=rates)
-    except NormscopeError:
-        return None
-    said = [clean(sentence) for sentence in (*found.sentences, *found.notes)]
-    return Section("forecast", "Where it is going", said, [_figure(series, found)])
+def section(series: Series, found: Forecast) -> Section:
+    """The forecast, in sentences and as a figure."""
+    sentences = [clean(sentence) for sentence in (*found.sentences, *found.notes)]
+    return Section("forecast", "Forecast", sentences, [forecast_figure(series, found)])
 
 
-def _figure(series: Series, found: Forecast) -> Figure:
-    title = f"At step {count(found.to)} the norm is expected at {number(found.value)}"
+def forecast_figure(series: Series, found: Forecast) -> FigureSpec:
+    """The past, the expected course with its 95 % interval, and the equilibrium if it is near."""
+    what, value = clean(series.unit or "norm"), number(found.value)
     interval = f"95 % interval {number(found.low)} to {number(found.high)}"
-    traces = [*_band(found), _line(found), _past(series), *_rest(series, found)]
-    return Figure(
+    return FigureSpec(
         "forecast",
-        f"{title}, {interval}",
-        traces,
-        {"yaxis": {"title": {"text": "norm ‖θ‖"}}},
+        f"At step {count(found.to)} the {what} is expected at {value}, {interval}",
+        [*_band(found), _expected(found), measured_points(series), *_equilibrium(series, found)],
+        {"yaxis": {"title": {"text": axis_title(series.unit or "norm")}}},
         METHODS[found.method],
         step_axis=True,
         log_y=True,
@@ -47,7 +38,7 @@ def _figure(series: Series, found: Forecast) -> Figure:
 
 
 def _ahead(found: Forecast, name: str) -> tuple[list[int], list[float | None]]:
-    """The curve, beginning at the last measured point."""
+    """One column of the forecast, beginning at the last measured point."""
     steps = [found.now, *(int(step) for step in found.curve["step"] if isinstance(step, int))]
     heights = [found.value_now, *(value for value in found.curve[name] if isinstance(value, float))]
     return steps, values(heights)
@@ -62,11 +53,11 @@ def _band(found: Forecast) -> list[Trace]:
         "showlegend": False,
     }
     (steps, low), (_, high) = _ahead(found, "low"), _ahead(found, "high")
-    filled = {"fill": "tonexty", "fillcolor": "@band", "name": "95 % interval", "showlegend": True}
+    filled = {"fill": "tonexty", "fillcolor": palette.BAND, "name": "95 % interval", "showlegend": True}
     return [{**edge, "x": steps, "y": low}, {**edge, "x": steps, "y": high, **filled}]
 
 
-def _line(found: Forecast) -> Trace:
+def _expected(found: Forecast) -> Trace:
     steps, heights = _ahead(found, "value")
     return {
         "type": "scatter",
@@ -79,21 +70,8 @@ def _line(found: Forecast) -> Trace:
     }
 
 
-def _past(series: Series) -> Trace:
-    kept = drawn(len(series))
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": series.steps[kept].tolist(),
-        "y": values(series.values[kept]),
-        "name": "measured",
-        "marker": {"color": palette.INK, "opacity": 0.6, "size": 5},
-        "hovertemplate": "step %{customdata:,}<br>norm %{y:.6g}<extra>measured</extra>",
-    }
-
-
-def _rest(series: Series, found: Forecast) -> list[Trace]:
-    """The equilibrium norm, where there is one within sight of the figure."""
+def _equilibrium(series: Series, found: Forecast) -> list[Trace]:
+    """The equilibrium norm as a line; nothing if there is none or it would stretch the figure."""
     rest = found.equilibrium
     if rest is None or rest.norm is None or not found.value / 4 < rest.norm < found.value * 4:
         return []

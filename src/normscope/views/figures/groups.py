@@ -2,61 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from normscope.anatomy import ROLES
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.measures.measures import Grouped
-from normscope.views.figures import exponents, palette
-from normscope.views.figures.lines import AXES, MOST_LINES, by_group, choices, scale_bar
-from normscope.views.page.formatting import label, number, plural, values
-from normscope.views.page.page_parts import Figure, Grid, Section, Trace
+from normscope.theory.measures.time_series import Series
+from normscope.views.figures import exponents
+from normscope.views.figures.lines import (
+    LINE_POINTS,
+    MOST_LINES,
+    Style,
+    axis_title,
+    by_group,
+    group_line,
+    measure_buttons,
+    scale_bar,
+    styled,
+)
+from normscope.views.page import palette
+from normscope.views.page.formatting import clean, drawn, label, number, plural, values
+from normscope.views.page.page_parts import FigureSpec, Section, TableSpec, Trace
 from normscope.words import by_layer
 
-MEASURES = ("norm", "rms", "update", "alignment")
+SHOWN_MEASURES = ("norm", "rms", "update", "alignment")
+ROLE_NOTE = "A role is what a tensor does: query, key, value, one side of the feed-forward block, …"
+OUTSIDE = "outside"  # the group of the tensors that belong to no layer
 
 
 def section(layers: Grouped, roles: Grouped, laws: GroupFits | None = None) -> Section:
     """The norm of each layer and of each role over the steps, and the law of each layer."""
-    figures = [_by_layer(layers), _by_role(roles)]
+    figures = [_measure_figure(layers, "layer"), _measure_figure(roles, "role")]
     tables = [
         _table("layers", "First and last norm by layer", layers),
         _table("roles", "First and last norm by role", roles),
     ]
-    exponent = exponents.blocks(laws) if laws else []
-    said = laws.sentences if laws else ()
-    return Section("groups", "Where it grows", said, [*figures, *exponent, *tables])
+    laws_of_layers = exponents.section_parts(laws) if laws else []
+    sentences = laws.sentences if laws else ()
+    return Section("groups", "Where it grows", sentences, [*figures, *laws_of_layers, *tables])
 
 
-def _by_layer(grouped: Grouped) -> Figure:
-    inside = [name for name in by_layer(grouped.groups) if name != "outside"]
-    note = "Colour runs from the first layer to the last."
-    if len(inside) > MOST_LINES:
-        note += (
-            f" {MOST_LINES} of {plural(len(inside), 'layer')} are drawn, evenly chosen; the table has all."
-        )
+def _measure_figure(grouped: Grouped, by: str) -> FigureSpec:
+    norms = dict(zip(grouped.groups, grouped.measure("norm")[-1], strict=True))
+    title = _largest(norms, "norm", by)
     if len(grouped.steps) == 1:
-        return _bars("layers", _largest(grouped, "Layer"), grouped)
-    traces = by_group(grouped, MEASURES, layer_style)
-    depth = max((_depth(name) for name in inside), default=0) + 1
-    return Figure(
-        "layers",
-        _largest(grouped, "Layer"),
-        [*traces, scale_bar(depth, "layer")],
-        {"yaxis": {"title": {"text": AXES["norm"]}}},
-        note + _component_note(inside),
+        return _bars(by, title, norms, "norm")
+    traces = by_group(grouped, SHOWN_MEASURES, _style(by))
+    return FigureSpec(
+        f"{by}s",
+        title,
+        [*traces, *_scale(grouped.groups, by)],
+        {"yaxis": {"title": {"text": axis_title("norm")}}},
+        _note(grouped.groups, by),
         step_axis=True,
         log_y=True,
-        choices=choices(MEASURES, traces),
+        buttons=measure_buttons(SHOWN_MEASURES, traces),
     )
 
 
+def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
+    """One measure of every group over the steps: a line per group, coloured as in the report."""
+    last = {series.name: float(series.values[-1]) for series in found}
+    title = _largest(last, measure, by)
+    if all(len(series) == 1 for series in found):
+        return _bars(by, title, last, measure)
+    place = {series.name: series for series in found}
+    traces = [_series_line(place[name], measure, look) for name, look in styled(list(place), _style(by))]
+    layout = {"yaxis": {"title": {"text": axis_title(measure)}}}
+    return FigureSpec(
+        f"{by}s",
+        title,
+        [*traces, *_scale(place, by)],
+        layout,
+        _note(list(place), by),
+        step_axis=True,
+        log_y=True,
+    )
+
+
+def _series_line(series: Series, measure: str, look: Trace) -> Trace:
+    kept = drawn(len(series), LINE_POINTS)
+    return group_line(series.steps[kept], series.values[kept], series.name, measure, look)
+
+
+def _style(by: str) -> Style:
+    return layer_style if by == "layer" else _category_style
+
+
 def layer_style(name: str, index: int, count: int) -> Trace:
-    """The colour of a layer by its depth; the decoder dashed, what lies outside grey."""
-    if name == "outside":
+    """Colour of a layer by its depth; the decoder is dashed, tensors outside the layers are grey."""
+    if name == OUTSIDE:
         return {"color": palette.MUTED, "dash": "dot"}
     colour = palette.ordered(index, count)
     return {"color": colour, "dash": "dash" if name.startswith("decoder/") else "solid"}
+
+
+def _category_style(name: str, index: int, count: int) -> Trace:
+    place = ROLES.index(name) if name in ROLES else index
+    return {"color": palette.category(place), "dash": palette.dash(place), "legend": True}
+
+
+def _scale(groups: Iterable[str], by: str) -> list[Trace]:
+    """The colour bar of layers; other groups have a legend."""
+    if by != "layer":
+        return []
+    return [scale_bar(max((_depth(name) for name in _inside(groups)), default=0) + 1, "layer")]
+
+
+def _inside(groups: Iterable[str]) -> list[str]:
+    return [name for name in by_layer(groups) if name != OUTSIDE]
 
 
 def _depth(name: str) -> int:
@@ -64,59 +120,48 @@ def _depth(name: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _component_note(names: list[str]) -> str:
-    return " The decoder's layers are dashed." if any(name.startswith("decoder/") for name in names) else ""
+def _note(groups: Sequence[str], by: str) -> str:
+    if by != "layer":
+        return ROLE_NOTE if by == "role" else ""
+    inside, sentences = _inside(groups), ["Colour runs from the first layer to the last."]
+    if len(inside) > MOST_LINES:
+        layers = plural(len(inside), "layer")
+        sentences.append(f"{MOST_LINES} of {layers} are drawn, evenly chosen; the table has all.")
+    if any(name.startswith("decoder/") for name in inside):
+        sentences.append("The decoder's layers are dashed.")
+    return " ".join(sentences)
 
 
-def _by_role(grouped: Grouped) -> Figure:
-    title = _largest(grouped, "Role")
-    if len(grouped.steps) == 1:
-        return _bars("roles", title, grouped)
-    traces = by_group(grouped, MEASURES, _role_style)
-    note = "A role is what a tensor does: query, key, value, one side of the feed-forward block, …"
-    return Figure(
-        "roles",
-        title,
-        traces,
-        {"yaxis": {"title": {"text": AXES["norm"]}}},
-        note,
-        step_axis=True,
-        log_y=True,
-        choices=choices(MEASURES, traces),
+def _bars(by: str, title: str, heights: dict[str, float], measure: str) -> FigureSpec:
+    """One bar per group, for a run of one checkpoint."""
+    names = by_layer(heights)
+    bar = {
+        "type": "bar",
+        "x": [label(name) for name in names],
+        "y": values([heights[name] for name in names]),
+        "marker": {"color": palette.ACCENT},
+        "hovertemplate": f"%{{x}}<br>{label(measure)} %{{y:.5g}}<extra></extra>",
+        "showlegend": False,
+    }
+    layout = {
+        "xaxis": {"type": "category", "title": {"text": by}},
+        "yaxis": {"title": {"text": axis_title(measure)}},
+    }
+    return FigureSpec(
+        f"{by}s", title, [bar], layout, "There is one checkpoint, so there is no growth to show."
     )
 
 
-def _role_style(name: str, index: int, count: int) -> Trace:
-    place = ROLES.index(name) if name in ROLES else index
-    return {"color": palette.category(place), "dash": palette.dash(place), "legend": True}
+def _largest(heights: dict[str, float], measure: str, by: str) -> str:
+    finite = {name: height for name, height in heights.items() if np.isfinite(height)}
+    if not finite:
+        return f"{measure.capitalize()} by {by}"
+    top = max(finite, key=lambda name: finite[name])
+    largest = f"has the largest {clean(measure)} at the end, {number(finite[top])}"
+    return f"{by.capitalize()} {clean(top)} {largest}"
 
 
-def _bars(key: str, title: str, grouped: Grouped) -> Figure:
-    """One checkpoint has no curve: its norms stand side by side."""
-    norms = grouped.measure("norm")[-1]
-    order = [grouped.groups.index(name) for name in by_layer(grouped.groups)]
-    names = [label(grouped.groups[i]) for i in order]
-    bar = {
-        "type": "bar",
-        "x": names,
-        "y": values(norms[order]),
-        "marker": {"color": palette.ACCENT},
-        "hovertemplate": "%{x}<br>norm %{y:.5g}<extra></extra>",
-        "showlegend": False,
-    }
-    layout = {"xaxis": {"type": "category"}, "yaxis": {"title": {"text": AXES["norm"]}}}
-    return Figure(key, title, [bar], layout, "There is one checkpoint, so there is no growth to show.")
-
-
-def _largest(grouped: Grouped, kind: str) -> str:
-    norms = grouped.measure("norm")[-1]
-    if not np.isfinite(norms).any():
-        return f"Norm by {kind.lower()}"
-    top = int(np.nanargmax(norms))
-    return f"{kind} {grouped.groups[top]} has the largest norm at the end, {number(norms[top])}"
-
-
-def _table(key: str, title: str, grouped: Grouped) -> Grid:
+def _table(key: str, title: str, grouped: Grouped) -> TableSpec:
     norms, rms = grouped.measure("norm"), grouped.measure("rms")
     order = [(name, grouped.groups.index(name)) for name in by_layer(grouped.groups)]
     rows = [
@@ -124,4 +169,4 @@ def _table(key: str, title: str, grouped: Grouped) -> Grid:
         for name, i in order
     ]
     columns = ("group", "parameters", "norm at the start", "norm at the end", "rms at the end")
-    return Grid(f"norm-by-{key}", title, columns, rows, folded=True)
+    return TableSpec(f"norm-by-{key}", title, columns, rows, folded=True)

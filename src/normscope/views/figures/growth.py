@@ -1,4 +1,4 @@
-"""How the norm grows: the measured points, the fitted laws through them, and what the laws leave over."""
+"""The norm against the step: the measured points, the fitted laws, and their residuals."""
 
 from __future__ import annotations
 
@@ -6,75 +6,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.theory.laws.growth import GrowthFit, LawFit
-from normscope.theory.laws.laws import LAWS
+from normscope.theory.laws.known_laws import laws
+from normscope.theory.laws.laws import PAPER_LAW
 from normscope.theory.measures.time_series import Series
-from normscope.views.figures import palette
+from normscope.views.figures.lines import axis_title, measured_points
+from normscope.views.page import palette
 from normscope.views.page.formatting import clean, drawn, formula, label, number, percent, values
-from normscope.views.page.page_parts import Block, Figure, Grid, Section, Trace
+from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace
 
-PAPER_LAW = "sqrt"  # the law the paper claims; always shown
-ALWAYS_DRAWN = (PAPER_LAW, "linear")  # the others wait in the legend
-CURVE_POINTS = 160
+ALWAYS_DRAWN = (PAPER_LAW, "linear")  # the other laws are hidden until a click in the legend
+GRID_STEPS = 160
+HEADING = "How it grows"
 
 
 def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
-    """The norm against the step with every law; `reason` says why there is none."""
+    """The norm against the step with every law; without a fit, `reason` says why."""
     if fit is None:
-        return Section("growth", "How it grows", [clean(reason)] if reason else (), [_figure(series, None)])
-    blocks: list[Block] = [_figure(series, fit), _residuals(series, fit), _laws(fit)]
-    return Section(
-        "growth", "How it grows", [*map(formula, fit.sentences[1:]), *map(clean, fit.notes)], blocks
+        return Section("growth", HEADING, [clean(reason)] if reason else (), [series_figure(series)])
+    sentences = [*map(formula, fit.sentences[1:]), *map(clean, fit.notes)]
+    parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]
+    return Section("growth", HEADING, sentences, parts)
+
+
+def series_figure(series: Series) -> FigureSpec:
+    """The measured values alone."""
+    return _growth_figure(series, _change(series), [_points(series)], "")
+
+
+def fit_figure(series: Series, fit: GrowthFit) -> FigureSpec:
+    """The measured values and every fitted law; the best one is drawn on top."""
+    laws = [_law(fit, law) for law in fit.laws]
+    note = "Points are measured, lines are fitted. On the √ axis the law a·√t + b is a straight line."
+    return _growth_figure(series, _fit_title(series, fit), [*laws[:0:-1], _points(series), *laws[:1]], note)
+
+
+def _growth_figure(series: Series, title: str, traces: list[Trace], note: str) -> FigureSpec:
+    layout = {
+        "yaxis": {"title": {"text": axis_title(series.unit or "norm")}},
+        "legend": {"traceorder": "reversed"},
+    }
+    return FigureSpec(
+        "growth", title, traces, layout, note, height=460, step_axis=True, log_y=True, wide=True
     )
-
-
-def _figure(series: Series, fit: GrowthFit | None) -> Figure:
-    laws = [_law(fit, law) for law in fit.laws] if fit else []
-    note = (
-        "Points are measured, lines are fitted. On the √ axis the law a·√t + b is a straight line."
-        if fit
-        else ""
-    )
-    return Figure(
-        "growth",
-        _title(series, fit),
-        [*laws[:0:-1], _points(series), *laws[:1]],
-        {"yaxis": {"title": {"text": "norm ‖θ‖"}}, "legend": {"traceorder": "reversed"}},
-        note,
-        height=460,
-        step_axis=True,
-        log_y=True,
-        wide=True,
-    )
-
-
-def _title(series: Series, fit: GrowthFit | None) -> str:
-    first, last = number(series.values[0]), number(series.values[-1])
-    if len(series) == 1:
-        return f"The norm is {first} at step {series.steps[0]:,}"
-    move = f"The norm goes from {first} to {last}"
-    if fit is None:
-        return move
-    law = fit.law()
-    if fit.decided:
-        return f"{move}, best described by {formula(law.formula)} (R² {law.r2:.5f})"
-    return f"{move}; {formula(law.formula)} describes it (R² {law.r2:.5f}), and other laws do as well"
 
 
 def _points(series: Series) -> Trace:
-    kept = drawn(len(series))
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": series.steps[kept].tolist(),
-        "y": values(series.values[kept]),
-        "name": "measured",
-        "marker": {"color": palette.INK, "opacity": 0.6, "size": 7 if len(kept) < 60 else 5},
-        "hovertemplate": "step %{customdata:,}<br>norm %{y:.6g}<extra>measured</extra>",
-    }
+    return measured_points(series, 7 if len(series) < 60 else 5, label(series.unit or "norm"))
+
+
+def _change(series: Series) -> str:
+    subject = _subject(series)
+    first, last = number(series.values[0]), number(series.values[-1])
+    if len(series) == 1:
+        return f"{subject} is {first} at step {series.steps[0]:,}"
+    return f"{subject} goes from {first} to {last}"
+
+
+def _subject(series: Series) -> str:
+    return f"The {clean(series.unit or 'norm')}"
+
+
+def _fit_title(series: Series, fit: GrowthFit) -> str:
+    law = fit.law()
+    described = f"{formula(law.formula)} (R² {law.r2:.5f})"
+    if fit.decided:
+        return f"{_change(series)}, best described by {described}"
+    return f"{_change(series)}; {described} fits, and other laws fit as well"
 
 
 def _law(fit: GrowthFit, law: LawFit) -> Trace:
-    """The best law stands out; the others are thin."""
+    """The curve of one law: thick for the best one, thin and dashed for the others."""
     best, name = law.name == fit.best, label(formula(law.formula))
     steps = _grid(fit.first_step, fit.last_step)
     return {
@@ -94,47 +95,47 @@ def _law(fit: GrowthFit, law: LawFit) -> Trace:
 
 
 def _colour(fit: GrowthFit, name: str) -> str:
-    return palette.ACCENT if name == fit.best else palette.law(list(LAWS).index(name))
+    return palette.ACCENT if name == fit.best else palette.law(list(laws()).index(name))
 
 
 def _grid(first: int, last: int) -> NDArray[np.float64]:
-    """Steps that draw a smooth curve on a linear, a square-root and a logarithmic axis alike."""
-    root = np.linspace(first**0.5, last**0.5, CURVE_POINTS // 2) ** 2
-    log = np.geomspace(max(first, 1), max(last, 2), CURVE_POINTS // 2)
+    """Steps at which a curve looks smooth on a linear, a square-root and a logarithmic axis."""
+    root = np.linspace(first**0.5, last**0.5, GRID_STEPS // 2) ** 2
+    log = np.geomspace(max(first, 1), max(last, 2), GRID_STEPS // 2)
     return np.unique(np.rint(np.clip(np.concatenate([root, log]), first, last)))
 
 
-def _residuals(series: Series, fit: GrowthFit) -> Figure:
-    names = list(dict.fromkeys([fit.best, *fit.candidates[:3], PAPER_LAW, "linear"]))
-    known = [name for name in names if any(law.name == name for law in fit.laws)]
-    kept = drawn(len(series))
-    steps, heights = series.steps[kept], series.values[kept]
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": steps.tolist(),
-            "y": values(heights - fit.curve(steps, name), 4),
-            "name": label(formula(fit.law(name).formula)),
-            "visible": "legendonly" if name == "linear" != fit.best else True,
-            "line": {
-                "color": _colour(fit, name),
-                "width": 2.5 if name == fit.best else 1.5,
-            },
-            "hovertemplate": "step %{customdata:,}<br>%{y:+.4g}<extra>"
-            + label(formula(fit.law(name).formula))
-            + "</extra>",
-        }
-        for name in known
-    ]
+def residual_figure(series: Series, fit: GrowthFit) -> FigureSpec:
+    """Measured minus fitted, for the best laws, the paper's and the straight line."""
+    names = dict.fromkeys([fit.best, *fit.candidates[:3], PAPER_LAW, "linear"])
+    fitted = {law.name for law in fit.laws}
+    traces = [_residual(series, fit, name) for name in names if name in fitted]
     layout = {"yaxis": {"title": {"text": "measured − law"}, "zeroline": True}}
-    note = "A law that holds leaves noise around zero; a law that does not leaves a bow, however high its R²."
-    return Figure(
-        "residuals", "What each law leaves over", traces, layout, note, height=260, step_axis=True, wide=True
+    note = (
+        "The residuals of a law that holds scatter around zero; systematic residuals, such as an arc, "
+        "mean that it does not hold, however high its R²."
+    )
+    return FigureSpec(
+        "residuals", "Residuals of the laws", traces, layout, note, height=260, step_axis=True, wide=True
     )
 
 
-def _laws(fit: GrowthFit) -> Grid:
+def _residual(series: Series, fit: GrowthFit, law: str) -> Trace:
+    kept = drawn(len(series))
+    steps, name = series.steps[kept], label(formula(fit.law(law).formula))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": steps.tolist(),
+        "y": values(series.values[kept] - fit.curve(steps, law), 4),
+        "name": name,
+        "visible": "legendonly" if law == "linear" != fit.best else True,
+        "line": {"color": _colour(fit, law), "width": 2.5 if law == fit.best else 1.5},
+        "hovertemplate": f"step %{{customdata:,}}<br>%{{y:+.4g}}<extra>{name}</extra>",
+    }
+
+
+def _laws(fit: GrowthFit) -> TableSpec:
     rows = [
         (
             law.name,
@@ -148,10 +149,10 @@ def _laws(fit: GrowthFit) -> Grid:
         for law in fit.laws
     ]
     note = (
-        "R² and AICc are those of plain least squares. ΔAICc belongs to the robust fit that decides: "
-        "lower is better, under 2 is no difference. “Held out” is the error in predicting the last fifth "
-        "from the rest, as a share of the growth."
+        "R² and AICc are those of plain least squares. ΔAICc is that of the robust fit that decides: lower "
+        "is better, and a difference under 2 does not count. “Held out” is the error of predicting the last "
+        "fifth of the points from the others, as a share of the growth."
     )
     columns = ("law", "formula", "parameters", "R²", "AICc", "ΔAICc", "held out")
     marked = next((i for i, law in enumerate(fit.laws) if law.name == fit.best), None)
-    return Grid("laws", "The laws, best first", columns, rows, note, marked=marked)
+    return TableSpec("laws", "The laws, best first", columns, rows, note, marked=marked)

@@ -1,4 +1,4 @@
-"""Curves against the step, the shape most figures have."""
+"""Curves against the step, which most figures consist of."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.theory.measures.measures import Grouped
-from normscope.views.figures import palette
+from normscope.theory.measures.time_series import Series
+from normscope.views.page import palette
 from normscope.views.page.formatting import drawn, label, spread, values
-from normscope.views.page.page_parts import Choice, Trace
+from normscope.views.page.page_parts import Button, Trace
 from normscope.words import by_layer
 
 MOST_LINES = 40
 LINE_POINTS = 160
-AXES = {
+AXIS_TITLES = {
     "norm": "norm ‖θ‖",
     "rms": "root mean square",
-    "update": "update ‖Δ‖ since the checkpoint before",
+    "update": "update ‖Δ‖ since the previous checkpoint",
     "distance": "distance ‖θ − θ₀‖",
-    "cosine": "cosine to the checkpoint before",
+    "cosine": "cosine to the previous checkpoint",
     "alignment": "alignment of update and parameters",
+    "growth": "change of ‖θ‖²",
+    "radial": "radial change of ‖θ‖²: 2⟨θ′,Δ⟩",
+    "diffusive": "diffusive change of ‖θ‖²: ‖Δ‖²",
+    "nonfinite": "NaN or infinite values",
 }
-NAMES = {
-    "norm": "norm",
-    "rms": "rms",
-    "update": "update",
-    "distance": "distance",
-    "cosine": "cosine",
-    "alignment": "alignment",
-}
+Style = Callable[[str, int, int], Trace]
+
+
+def axis_title(measure: str) -> str:
+    """Title of the y axis for a measure; the name itself for one that a plugin or a file named."""
+    return AXIS_TITLES.get(measure, label(measure))
 
 
 def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: object) -> Trace:
-    """One line with a dot at each measured point; `name` comes escaped by `label`."""
+    """One line, with a dot at each point if there are few; `name` must be escaped with `label`."""
     few = np.size(steps) <= 60
     return {
         "type": "scatter",
@@ -49,40 +52,56 @@ def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: 
     }
 
 
-def by_group(
-    grouped: Grouped, measures: Sequence[str], style: Callable[[str, int, int], Trace]
-) -> list[Trace]:
-    """A line for each group and measure; `style` gives (name, index, count) its colour and dash."""
-    groups = by_layer(grouped.groups)
-    kept = [groups[i] for i in spread(len(groups), MOST_LINES)]
+def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
+    """The measured values of a series as points."""
+    kept = drawn(len(series))
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": series.steps[kept].tolist(),
+        "y": values(series.values[kept]),
+        "name": "measured",
+        "marker": {"color": palette.INK, "opacity": 0.6, "size": size},
+        "hovertemplate": f"step %{{customdata:,}}<br>{what} %{{y:.6g}}<extra>measured</extra>",
+    }
+
+
+def by_group(grouped: Grouped, measures: Sequence[str], style: Style) -> list[Trace]:
+    """One line per group and measure; `style(name, index, count)` gives its colour and dash."""
     points = drawn(len(grouped.steps), LINE_POINTS)
     column = {name: i for i, name in enumerate(grouped.groups)}
     found = []
     for measure in measures:
         table = grouped.measure(measure)[points]
-        for name in kept:
-            look = style(name, groups.index(name), len(groups))
+        for name, look in styled(grouped.groups, style):
             heights = table[:, column[name]]
             if np.isfinite(heights).any():
-                found.append(_line(grouped.steps[points], heights, name, measure, look))
+                found.append(group_line(grouped.steps[points], heights, name, measure, look))
     return found
 
 
-def _line(steps: ArrayLike, heights: ArrayLike, name: str, measure: str, look: Trace) -> Trace:
+def styled(names: Sequence[str], style: Style) -> list[tuple[str, Trace]]:
+    """The groups to draw, at most MOST_LINES in layer order, each with its colour and dash."""
+    groups = by_layer(names)
+    return [(groups[i], style(groups[i], int(i), len(groups))) for i in spread(len(groups), MOST_LINES)]
+
+
+def group_line(steps: ArrayLike, heights: ArrayLike, name: str, measure: str, look: Trace) -> Trace:
+    """The line of one group for one measure; the measure's button shows it."""
     trace = curve(
         steps, heights, label(name), look["color"], set=measure, showlegend=look.get("legend", False)
     )
     trace["line"] = {"color": look["color"], "width": 1.6, "dash": look.get("dash", "solid")}
     trace["hovertemplate"] = (
-        f"{label(name)}<br>step %{{customdata:,}}<br>{NAMES[measure]} %{{y:.5g}}<extra></extra>"
+        f"{label(name)}<br>step %{{customdata:,}}<br>{label(measure)} %{{y:.5g}}<extra></extra>"
     )
     return trace
 
 
-def choices(measures: Sequence[str], traces: Sequence[Trace]) -> list[Choice]:
-    """A button for each measure that has something to show; none when there is only one."""
+def measure_buttons(measures: Sequence[str], traces: Sequence[Trace]) -> list[Button]:
+    """A button for each measure that has a line."""
     there = {trace.get("set") for trace in traces}
-    return [Choice(name, NAMES[name], AXES[name]) for name in measures if name in there]
+    return [Button(name, name, axis_title(name)) for name in measures if name in there]
 
 
 def scale_bar(count: int, title: str) -> Trace:
@@ -108,4 +127,28 @@ def scale_bar(count: int, title: str) -> Trace:
                 "dtick": max(1, count // 6),
             },
         },
+    }
+
+
+def category_points(names: Sequence[str], heights: Sequence[float | None], name: str, colour: str) -> Trace:
+    """One point per group on a category axis; the names must be escaped with `label`."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": list(names),
+        "y": values(heights),
+        "name": name,
+        "marker": {"color": colour, "size": 8},
+    }
+
+
+def error_bars(above: Sequence[float | None], below: Sequence[float | None], colour: str) -> Trace:
+    """Vertical error bars of different length up and down."""
+    return {
+        "type": "data",
+        "array": values(above),
+        "arrayminus": values(below),
+        "color": colour,
+        "thickness": 1.5,
+        "width": 3,
     }

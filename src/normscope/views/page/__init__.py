@@ -1,1 +1,4 @@
-"""The HTML page: its parts, its text, its template, and the reports of a run and of a sweep."""
+"""One HTML page and what it is made of: figures and tables as values, colours, number formats, the template.
+
+Figures, reports and `ns.plot` use this folder; nothing here imports them.
+"""

@@ -131,11 +131,11 @@
   };
   function picture(plot, spec, state) {
     const layout = layoutOf(plot, spec);
-    let traces = spec.traces.filter((trace) => !trace.set || !spec.choices || trace.set === state.set).map(resolve);
+    let traces = spec.traces.filter((trace) => !trace.set || !spec.buttons || trace.set === state.set).map(resolve);
     traces = traces.map(({ set, ...trace }) => trace);
     if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // the legend would be all
-    const choice = (spec.choices || []).find((c) => c.key === state.set);
-    if (choice && choice.axis) layout.yaxis.title = { ...layout.yaxis.title, text: choice.axis };
+    const button = (spec.buttons || []).find((b) => b.key === state.set);
+    if (button && button.axis) layout.yaxis.title = { ...layout.yaxis.title, text: button.axis };
     if (spec.step_axis) stepAxis(traces, layout, state.x, plot);
     if (spec.log_y && state.y === "log") layout.yaxis.type = "log";
     return [traces, layout];
@@ -143,7 +143,7 @@
   async function draw(figure) {
     const key = figure.dataset.figure, spec = specs[key], plot = figure.querySelector(":scope > .plot");
     if (!plot) { if (!figure.detail) details(figure, spec); return; }
-    states[key] = states[key] || { x: "linear", y: "linear", set: (spec.choices && spec.choices[0] || {}).key };
+    states[key] = states[key] || { x: "linear", y: "linear", set: (spec.buttons && spec.buttons[0] || {}).key };
     const fresh = !plot.classList.contains("js-plotly-plot");
     await Plotly.react(plot, ...picture(plot, spec, states[key]), config);
     if (fresh) listen(figure, plot, spec, states[key]);

@@ -1,4 +1,4 @@
-"""Numbers and names as the page shows them."""
+"""How the report and the figures write numbers and names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 LONGEST_LABEL = 60
 DRAWN_POINTS = 400
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number in so many significant digits, grouped by thousands; a dash for none."""
+    """Format a number with `digits` significant digits and thousands separators; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -29,12 +30,16 @@ def number(value: float | None, digits: int = 4) -> str:
 def _scientific(value: float, digits: int) -> str:
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    power = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa}·10{power}".replace("-", "−")
+    return f"{mantissa}·{power_of_ten(int(exponent))}".replace("-", "−")
+
+
+def power_of_ten(exponent: int) -> str:
+    """10³ for 3."""
+    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def count(value: int) -> str:
-    """A whole number, grouped by thousands."""
+    """An integer with thousands separators."""
     return f"{value:,}"
 
 
@@ -47,7 +52,7 @@ def size(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage, and "under 1 %" rather than a false zero."""
+    """A share as a whole percentage; "under 1 %" instead of a misleading 0 %."""
     if 0 < share < 0.005:
         return "under 1 %"
     return f"{100 * share:.0f} %".replace("-", "−")
@@ -58,35 +63,46 @@ def plural(n: int, thing: str, things: str = "") -> str:
     return f"{n:,} {thing if n == 1 else things or thing + 's'}"
 
 
+def span(steps: Sequence[int]) -> str:
+    """ "steps 0 to 20,000"; "step 5" for a single one."""
+    first, last = min(steps), max(steps)
+    return f"step {count(first)}" if first == last else f"steps {count(first)} to {count(last)}"
+
+
 def formula(text: str) -> str:
-    """A law's formula with its powers set as a reader expects them."""
+    """A law's formula with its powers typeset."""
     return text.replace("t^¼", "∜t").replace("t^p", "tᵖ")
 
 
 def clean(name: str) -> str:
-    """A name from a file with its control characters made visible."""
+    """Make the control characters of a name visible."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def label(name: str) -> str:
-    """A name from a file as a plotly label: plotly reads tags, entities and %{…}, so none are left."""
+    """A name from a file as a plotly label, shortened if it is long."""
     kept = clean(name)
     if len(kept) > LONGEST_LABEL:
         half = LONGEST_LABEL // 2
         kept = f"{kept[:half]}…{kept[-half:]}"
-    return html.escape(kept).replace("{", "&#123;").replace("}", "&#125;")
+    return escape(kept)
+
+
+def escape(text: str) -> str:
+    """Escape the tags, entities and %{…} that plotly would interpret."""
+    return html.escape(text).replace("{", "&#123;").replace("}", "&#125;")
 
 
 def values(array: ArrayLike | Sequence[float | None], digits: int = 6) -> list[float | None]:
-    """An array as JSON numbers of so many digits, null for what is not finite."""
+    """An array as JSON numbers with `digits` significant digits; NaN and ±inf become null."""
     flat = np.asarray(array, dtype=np.float64).ravel().tolist()
     return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in flat]
 
 
 def drawn(n: int, limit: int = DRAWN_POINTS) -> NDArray[np.int64]:
-    """Which of n points are drawn: all, or `limit` of them spread over the rank and over its logarithm.
+    """Indices of the points to draw: all n, or at most `limit`, spread over the rank and over its logarithm.
 
-    The beginning is kept dense because it is stretched on a square-root or logarithmic axis.
+    The beginning stays dense because a square-root or logarithmic axis stretches it.
     """
     if n <= limit:
         return np.arange(n)
@@ -96,5 +112,5 @@ def drawn(n: int, limit: int = DRAWN_POINTS) -> NDArray[np.int64]:
 
 
 def spread(n: int, limit: int) -> NDArray[np.int64]:
-    """Which of n ordered groups are drawn: all, or `limit` of them evenly, both ends among them."""
+    """Indices of the groups to draw: all n, or `limit` of them evenly spaced, with both ends."""
     return np.unique(np.rint(np.linspace(0, n - 1, min(n, limit))).astype(np.int64))

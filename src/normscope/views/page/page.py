@@ -1,4 +1,4 @@
-"""From a Page to one HTML file that needs nothing but itself."""
+"""From a Page to one HTML file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import jinja2
 from markupsafe import Markup
 
 from normscope._version import __version__
-from normscope.atomic_write import whole_file
+from normscope.atomic_write import atomic_write
 from normscope.errors import RunFileError, UsageError
+from normscope.table import Value
 from normscope.views.page.formatting import count, number
-from normscope.views.page.page_parts import Cell, Figure, Page
+from normscope.views.page.page_parts import FigureSpec, Page
 
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
@@ -45,11 +46,11 @@ def render(page: Page) -> str:
 
 
 def write(page: Page, output: str | os.PathLike[str]) -> Path:
-    """Render the page and put it in its place whole, or not at all."""
+    """Render the page and write it completely or not at all."""
     target = check_place(output)
     text = render(page).encode("utf-8", "replace")
     try:
-        with whole_file(target) as part:
+        with atomic_write(target) as part:
             part.write_bytes(text)
     except OSError as error:
         raise RunFileError(
@@ -59,12 +60,12 @@ def write(page: Page, output: str | os.PathLike[str]) -> Path:
 
 
 def check_place(output: str | os.PathLike[str]) -> Path:
-    """The path a report can be written to, checked before any work is done for it."""
+    """Check that a report can be written to `output`, before any work is done for it."""
     target = Path(output)
     if target.is_dir():
         raise UsageError(f"{target} is a folder; give the report a file name, as in {target / 'report.html'}")
     if not target.parent.is_dir():
-        raise UsageError(f"there is no folder {target.parent} to write the report to; make it first")
+        raise UsageError(f"the folder {target.parent} does not exist; create it before writing the report")
     if not os.access(target.parent, os.W_OK):
         raise RunFileError(
             f"cannot write the report to {target}: no permission; choose another place with -o"
@@ -73,7 +74,7 @@ def check_place(output: str | os.PathLike[str]) -> Path:
 
 
 def _specs(page: Page) -> dict[str, Any]:
-    """Every figure under the key that the template gives its place."""
+    """Every figure under the key that the template gives its element."""
     staged = {
         f"s{i}-{figure.key}": _spec(figure)
         for i, stage in enumerate(page.stages)
@@ -83,15 +84,15 @@ def _specs(page: Page) -> dict[str, Any]:
     return staged | {figure.key: _spec(figure) for section in page.closing for figure in section.figures}
 
 
-def _spec(figure: Figure) -> dict[str, Any]:
+def _spec(figure: FigureSpec) -> dict[str, Any]:
     kept = asdict(figure)
-    for words in ("key", "title", "note", "click", "wide"):
-        del kept[words]
+    for in_html in ("key", "title", "note", "click", "wide"):
+        del kept[in_html]
     return {name: value for name, value in kept.items() if value}
 
 
 def _embedded(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -109,7 +110,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _cell(value: Cell) -> str:
+def _cell(value: Value) -> str:
     if isinstance(value, float):
         return number(value, 6)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -117,8 +118,8 @@ def _cell(value: Cell) -> str:
     return "–" if value is None else str(value)
 
 
-def _align(rows: Sequence[Sequence[Cell]], column: int) -> str:
-    """Numbers to the right, so that their digits stand under each other."""
+def _align(rows: Sequence[Sequence[Value]], column: int) -> str:
+    """Right for a column of numbers, so that their digits line up."""
     return "right" if all(NUMERIC.match(_cell(row[column])) for row in rows[:50]) else "left"
 
 
@@ -130,7 +131,7 @@ LONGEST_VALUE = 2000
 
 
 def provenance(meta: Mapping[str, Any], **more: str) -> dict[str, str]:
-    """What a run knows of its making, one line an entry."""
+    """How a run was made, one line per entry."""
     return {key: _short(_line(value)) for key, value in meta.items()} | more
 
 

@@ -1,8 +1,8 @@
-"""What a report is made of: figures, tables and sentences in sections, sections in stages, on one page.
+"""The values a report is made of: figures, tables and sentences in sections, sections in stages, on one page.
 
-These are plain values. A figure's traces and layout are plotly's JSON with one
-addition: a string that begins with "@" names a colour of the page's theme
-(see palette.py), which the page resolves, so that light and dark are one file.
+A figure's traces and layout are plotly's JSON with one addition: a string that begins with "@"
+names a colour of the theme (see palette.py). The page resolves it in the browser, so that one
+file serves light and dark; `ns.plot` resolves it to the light theme.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from normscope.table import Value
+
 Trace = dict[str, Any]
-Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One button of a figure: shows the traces whose `set` is its key, and renames the y axis."""
+class Button:
+    """A button of a figure: it shows the traces whose `set` is its key.
+
+    `axis` is the title of the y axis while they are shown; "" keeps the figure's own.
+    """
 
     key: str
     label: str
@@ -25,13 +29,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure; `title` says what it shows to a reader who only reads titles.
+class FigureSpec:
+    """One figure; `title` states its finding, for a reader who reads only titles.
 
-    `step_axis` gives it the linear, square-root and logarithmic step axis;
-    `log_y` a logarithmic y axis; `choices` switch between sets of traces.
+    `step_axis`: the x axis is the step, and can be linear, square-root or logarithmic.
+    `log_y`: the y axis can be logarithmic. `buttons` switch between sets of traces.
     `click` names what a click on a point shows, from `details` (see behaviour.js);
-    `linked` is the key of the figure in whose details a click here is answered.
+    `linked` is the key of the figure whose details a click in this figure shows.
     """
 
     key: str
@@ -42,7 +46,7 @@ class Figure:
     height: int = 380
     step_axis: bool = False
     log_y: bool = False
-    choices: Sequence[Choice] = ()
+    buttons: Sequence[Button] = ()
     click: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     linked: str = ""
@@ -50,23 +54,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """One table; numbers are set to the right, text to the left. A long one is folded."""
+class TableSpec:
+    """One table: numbers right-aligned, text left-aligned. A long table is `folded`."""
 
     key: str
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Value]]
     note: str = ""
     folded: bool = False
-    marked: int | None = None  # the row the text speaks of
+    marked: int | None = None  # index of the row that the text is about
 
 
-Block = Figure | Grid
+SectionPart = FigureSpec | TableSpec
 
 
-def balanced(figures: Sequence[Figure]) -> list[Figure]:
-    """Figures that stand two in a row, the last of an odd number across both places."""
+def balanced(figures: Sequence[FigureSpec]) -> list[FigureSpec]:
+    """Arrange figures two in a row; the last of an odd number is as wide as two."""
     if len(figures) % 2 == 0:
         return list(figures)
     return [*figures[:-1], replace(figures[-1], wide=True)]
@@ -74,27 +78,27 @@ def balanced(figures: Sequence[Figure]) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, the sentences that answer it, and what they rest on."""
+    """A heading, its sentences, and the figures and tables that support them."""
 
     key: str
     title: str
     sentences: Sequence[str] = ()
-    blocks: Sequence[Block] = ()
+    parts: Sequence[SectionPart] = ()
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[FigureSpec]:
         """The section's figures, in order."""
-        return [block for block in self.blocks if isinstance(block, Figure)]
+        return [part for part in self.parts if isinstance(part, FigureSpec)]
 
     @property
-    def grids(self) -> list[Grid]:
+    def tables(self) -> list[TableSpec]:
         """The section's tables, in order."""
-        return [block for block in self.blocks if isinstance(block, Grid)]
+        return [part for part in self.parts if isinstance(part, TableSpec)]
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number worth a glance: what it is, its value, and what qualifies it."""
+    """A number of the summary: its label, its value, and a qualification."""
 
     label: str
     value: str
@@ -103,7 +107,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything about one stage of training; `name` is "" when there is only one."""
+    """The report of one stage of training.
+
+    `name` is "" when there is only one; `summary` are sentences, `facts` numbers beside them.
+    """
 
     name: str
     summary: Sequence[str]
@@ -124,7 +131,7 @@ class Page:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[FigureSpec]:
         """Every figure of the page."""
-        parts = [section for stage in self.stages for section in stage.sections]
-        return [figure for section in [*parts, *self.closing] for figure in section.figures]
+        sections = [section for stage in self.stages for section in stage.sections]
+        return [figure for section in [*sections, *self.closing] for figure in section.figures]

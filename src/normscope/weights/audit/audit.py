@@ -1,9 +1,9 @@
-"""Whether a series of checkpoints is what its labels claim.
+"""Decide whether a series of checkpoints is what its labels claim.
 
-As little as possible is read: headers first (names, shapes, dtypes, digests, stored
-steps), then every weight once for the sums of a scan, none of it where a run file has
-them; a sample of each checkpoint, for how far all are from each other; and for what
-looks suspicious, the distance of two checkpoints.
+As little as possible is read: first the headers (names, shapes, dtypes, digests, stored
+steps), then every weight once for the sums of a scan, unless a run file already has
+them; then a sample of each checkpoint, to estimate the distances between all of them; and
+where something looks suspicious, two checkpoints in full, for their exact distance.
 """
 
 from __future__ import annotations
@@ -16,41 +16,45 @@ from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 
-from normscope.checkpoints.series.series import CheckpointSeries, Entry, open_series
-from normscope.errors import CheckpointError, RunFileError
+from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, Entry, open_series
+from normscope.errors import CheckpointError, RunFileError, UsageError
 from normscope.progress import Progress, silent
 from normscope.run import Run
+from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
 from normscope.weights.audit.breaks import FEWEST, find_breaks
 from normscope.weights.audit.findings import KINDS, Array, Finding
 from normscope.weights.audit.headers import Header, alike, find_in_headers, read_header
-from normscope.weights.audit.path import Between
+from normscope.weights.audit.path import PairDistance
 from normscope.weights.audit.samples import sampled_distances
 from normscope.weights.audit.spacing import learn_spacing
 from normscope.weights.audit.tensor_checks import (
-    Whole,
+    FinitePart,
     duplicate,
-    find_in_contents,
-    load_contents,
+    find_in_tensors,
+    finite_part,
+    load_sums,
     same_digest,
-    whole_model,
 )
 from normscope.weights.scan.scan import ScanConfig, scan_series
-
-Source = str | os.PathLike[str]
+from normscope.words import joined
 
 SURE = 0.5
-"""A series is sound when no finding is at least this sure; what is less is a hint."""
-MOST_COMPARED = 2000  # checkpoints: beyond, not every one with every other
+"""A series is sound if every finding has a lower confidence than this; such findings are hints."""
+MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with every other
 FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
 
 @dataclass(frozen=True)
 class Audit(Tabular):
-    """The findings about a series, the surest first.
+    """The findings about a series, highest confidence first.
 
-    `spacing` is the rule of the steps, by stage; `checked` are the kinds of findings
-    that were looked for: a run file tells nothing of headers.
+    `spacing` is the rule that the steps follow, by stage. `checked` are the kinds of findings
+    that were looked for; a run file contains no headers, so it cannot show all kinds.
+
+    >>> gap = ns.Finding("gap", (3000,), "step 3000 is missing", 0.9)
+    >>> ns.Audit(False, (gap,), "checkpoints/", 9, {"": "every 1000"}, ("gap",)).messages
+    ('not sound',)
     """
 
     sound: bool
@@ -62,7 +66,7 @@ class Audit(Tabular):
 
     @cached_property
     def table(self) -> Table:
-        """A row a finding."""
+        """One row per finding."""
         names = ("kind", "stage", "steps", "confidence", "evidence")
         rows = [
             (f.kind, f.stage, " ".join(map(str, f.steps)), f.confidence, f.evidence) for f in self.findings
@@ -76,18 +80,27 @@ class Audit(Tabular):
 
 
 def audit(
-    source: Source | Sequence[Source],
+    source: CheckpointSource | Sequence[CheckpointSource],
     *,
-    run: Source | None = None,
+    run: str | os.PathLike[str] | None = None,
     steps: Sequence[int] | None = None,
     revisions: str | Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Audit:
-    """Say whether a series is sound: a folder, files, a glob, or a run file that was scanned from them.
+    """Decide whether a series is sound: a folder, files, a glob, or a run file scanned from them.
 
-    `run` is a run file to keep the sums in; what it holds already is not read again.
+    `run` is a run file to keep the sums in; sums that it already has are not computed again. A
+    run file as the source takes no other options: nothing but its sums is looked at.
+
+    >>> import numpy as np, normscope as ns, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in (1000, 2000, 4000, 5000, 6000):
+    ...     np.savez(f"{folder}/step_{step}.npz", w=np.full((3, 3), step / 1000))
+    >>> [(finding.kind, finding.steps) for finding in ns.audit(folder).findings]
+    [('gap', (3000,))]
     """
-    if isinstance(source, str | os.PathLike) and _is_database(source):
+    if isinstance(source, str | os.PathLike) and is_run_file(Path(source)):
+        _refuse_options(source, {"run": run, "steps": steps, "revisions": revisions})
         return _audit_run(source)
     series = open_series(source, steps=steps, revisions=revisions)
     stages = _read_headers(series, progress)
@@ -96,7 +109,8 @@ def audit(
     with tempfile.TemporaryDirectory(prefix="normscope-audit-") as folder:
         target = Path(folder, "run.db") if run is None else Path(run)
         if kept.entries:
-            scan_series(kept, target, ScanConfig(command=f"ns.audit({series.name!r})"), progress)
+            config = ScanConfig(command=f"ns.audit({series.name!r})", measures=False)
+            scan_series(kept, target, config, progress)
             with Run(target) as sums:
                 for stage in stages:
                     findings += stage.from_weights(sums, Path(folder), progress)
@@ -104,14 +118,23 @@ def audit(
     return _result(findings, series.name, len(series.entries), rules, tuple(KINDS))
 
 
-def _audit_run(source: Source) -> Audit:
-    """Audit what a run file knows; distances of further checkpoints cannot be asked for."""
+def _refuse_options(source: str | os.PathLike[str], options: Mapping[str, object]) -> None:
+    given = [f"`{name}`" for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{joined(given)} cannot be used with the run file {os.fspath(source)}, whose sums are "
+            "audited as they are; give the checkpoints instead, or leave the option out"
+        )
+
+
+def _audit_run(source: str | os.PathLike[str]) -> Audit:
+    """Audit the sums of a run file; there are no weights to compute further distances from."""
     with Run(source) as run:
         rows = run.checkpoints()
         if not rows:
             raise RunFileError(
-                f"{run.path} holds no checkpoints to audit: give the folder they lie in, "
-                f"or scan them first with 'normscope scan SOURCE --run {run.path}'"
+                f"{run.path} contains no checkpoints to audit: give the folder of the checkpoints, "
+                f"or scan it first with 'normscope scan SOURCE --run {run.path}'"
             )
         findings: list[Finding] = []
         rules = {}
@@ -134,13 +157,17 @@ def _result(
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """The checkpoints of one stage that could be opened, with their headers; `lost` could not be."""
+class _StageHeaders:
+    """The checkpoints of one stage that can be opened, with their headers.
+
+    `steps` are those of all its checkpoints; `unreadable` has a finding for each one that
+    cannot be opened.
+    """
 
     name: str
     entries: tuple[Entry, ...]
     headers: tuple[Header, ...]
-    lost: tuple[Finding, ...]
+    unreadable: tuple[Finding, ...]
     steps: tuple[int, ...]
 
     @property
@@ -150,106 +177,95 @@ class _Stage:
 
     @property
     def comparable(self) -> tuple[Entry, ...]:
-        """Checkpoints that hold mostly the same tensors; the others are findings already."""
+        """Checkpoints with mostly the same tensors; the headers of the others are findings already."""
         return tuple(self.entries[i] for i in alike(self.headers)) if self.headers else ()
 
     def from_headers(self) -> list[Finding]:
-        """Everything that no weight is needed for."""
-        found = [*self.lost, *learn_spacing(self.steps).findings]
+        """All findings that need no weights."""
+        found = [*self.unreadable, *learn_spacing(self.steps).findings]
         found += find_in_headers(self.headers) if self.headers else []
         return [finding.of_stage(self.name) for finding in found]
 
     def from_weights(self, run: Run, folder: Path, progress: Progress) -> list[Finding]:
-        """Everything that the sums in the run file tell, and further reads where they raise a suspicion."""
+        """All findings from the sums in the run file, and from further reads where they look suspicious."""
         digests: dict[int, str | None] = {
             entry.step: header.digest for entry, header in zip(self.entries, self.headers, strict=True)
         }
         entries = {entry.step: entry for entry in self.comparable}
         chosen = {step: digest for step, digest in digests.items() if step in entries}
-        found = _from_sums(run, self.name, chosen, _Reader(tuple(entries.values()), folder, progress))
+        distances = _CheckpointDistances(tuple(entries.values()), folder, progress)
+        found = _from_sums(run, self.name, chosen, distances)
         return [finding.of_stage(self.name) for finding in found]
 
 
-def _read_headers(series: CheckpointSeries, progress: Progress) -> list[_Stage]:
+def _read_headers(series: CheckpointSeries, progress: Progress) -> list[_StageHeaders]:
     stages = []
     done = 0
     for name, members in groupby(series.entries, key=lambda entry: entry.stage):
         opened: list[tuple[Entry, Header]] = []
-        lost = []
+        unreadable = []
         steps = []
         for entry in members:
             steps.append(entry.step)
             try:
                 opened.append((entry, read_header(entry)))
             except CheckpointError as error:
-                lost.append(Finding("unreadable", (entry.step,), str(error), 1.0))
+                unreadable.append(Finding("unreadable", (entry.step,), str(error), 1.0))
             done += 1
             progress(done, len(series.entries), "reading headers")
         entries, headers = zip(*opened, strict=True) if opened else ((), ())
-        stages.append(_Stage(name, entries, headers, tuple(lost), tuple(steps)))
+        stages.append(_StageHeaders(name, entries, headers, tuple(unreadable), tuple(steps)))
     return stages
 
 
 def _from_sums(
-    run: Run, stage: str, digests: Mapping[int, str | None], reader: _Reader | None
+    run: Run, stage: str, digests: Mapping[int, str | None], distances: _CheckpointDistances | None
 ) -> list[Finding]:
-    contents = load_contents(run, stage, list(digests)) if digests else None
-    if contents is None:
+    sums = load_sums(run, stage, list(digests)) if digests else None
+    if sums is None:
         return [duplicate(steps, "the files have equal digests") for steps in same_digest(digests)]
-    found = find_in_contents(contents, digests)
+    found = find_in_tensors(sums, digests)
     copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
-    whole = whole_model(contents)
-    between = sampled = None
-    if reader is not None and whole.end >= FEWEST:
-        between, sampled = reader.between(whole.names), reader.sampled(whole)
-    breaks = find_breaks(whole.path(between, sampled))
+    part = finite_part(sums)
+    exact = sampled = None
+    if distances is not None and part.end >= FEWEST:
+        exact, sampled = distances.exact(part.names), distances.sampled(part)
+    breaks = find_breaks(part.path(exact, sampled))
     return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Measures two checkpoints against each other, by their indices."""
+class _CheckpointDistances:
+    """Squared distances between checkpoints, given by their indices, from further reads."""
 
     entries: tuple[Entry, ...]
     folder: Path
     progress: Progress
 
-    def sampled(self, whole: Whole) -> Array | None:
-        """About how far all are from each other; None where they are too many."""
-        entries = self.entries[: whole.end]
-        return (
-            sampled_distances(entries, whole.names, self.progress) if len(entries) <= MOST_COMPARED else None
-        )
+    def sampled(self, part: FinitePart) -> Array | None:
+        """Estimates of all of them from a sample; None if there are too many checkpoints."""
+        entries = self.entries[: part.end]
+        if len(entries) > MOST_COMPARED:
+            return None
+        return sampled_distances(entries, part.names, self.progress)
 
-    def between(self, names: frozenset[str]) -> Between:
-        """The squared distance over these tensors, each pair read once."""
+    def exact(self, names: frozenset[str]) -> PairDistance:
+        """The squared distance of any two over these tensors; each pair is read once."""
 
         @cache
         def distance(i: int, j: int) -> float:
             first, second = self.entries[i], self.entries[j]
             path = self.folder / f"{i}-{j}-{len(list(self.folder.iterdir()))}.db"
-            scan_series(CheckpointSeries("pair", (first, second)), path, ScanConfig(), self._comparing)
+            pair = CheckpointSeries("pair", (first, second))
+            scan_series(pair, path, ScanConfig(measures=False), self._comparing)
             with Run(path) as run:
-                contents = load_contents(run, first.stage, [first.step, second.step])
-            if contents is None:
+                sums = load_sums(run, first.stage, [first.step, second.step])
+            if sums is None:
                 return float("inf")
-            return float(
-                sum(
-                    d
-                    for t, d in zip(contents.tensors, contents.sumsq_delta[1], strict=True)
-                    if t.name in names
-                )
-            )
+            deltas = zip(sums.tensors, sums.sumsq_delta[1], strict=True)
+            return float(sum(delta for tensor, delta in deltas if tensor.name in names))
 
         return lambda i, j: distance(min(i, j), max(i, j))
 
     def _comparing(self, done: float, total: float, _: str) -> None:
         self.progress(done, total, "comparing two checkpoints")
-
-
-def _is_database(source: Source) -> bool:
-    path = Path(source)
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"

@@ -1,4 +1,4 @@
-"""What an audit finds: one statement about some checkpoints, with its numbers and how sure it is."""
+"""The findings of an audit: statements about some checkpoints, each with evidence and a confidence."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.words import joined, some
+
 Array = NDArray[np.float64]
 
 KINDS: Mapping[str, str] = {
     "unreadable": "a checkpoint cannot be opened",
     "duplicate": "equal weights under different steps",
-    "stale": "some tensors were not written anew while the rest moved",
+    "stale": "some tensors were not written again while the rest moved",
     "gap": "checkpoints are missing from a regular spacing",
-    "spacing": "a checkpoint lies beside the regular spacing",
-    "order": "steps and contents are in different orders",
+    "spacing": "a checkpoint does not fit the regular spacing",
+    "order": "steps and weights are in different orders",
     "mixed-runs": "checkpoints of two runs under one name",
-    "outlier": "one checkpoint lies off the path of its neighbours",
+    "outlier": "one checkpoint is off the path of its neighbours",
     "name": "tensors appear or disappear",
     "shape": "tensors change their shape",
     "embedding": "the vocabulary changes its size",
@@ -33,8 +35,11 @@ KINDS: Mapping[str, str] = {
 class Finding:
     """One thing that is wrong, or looks wrong, with some checkpoints of a series.
 
-    `evidence` is a sentence for people, `numbers` the same for programs. `confidence`
-    is how sure it is that the series is not what its labels claim, from 0 to 1.
+    `evidence` is a sentence for people, `numbers` the same for programs. `confidence`, from 0
+    to 1, is how sure it is that the series is not what its labels claim.
+
+    >>> ns.Finding("gap", (3000, 4000), "steps 3000 and 4000 are missing", 0.9).evidence
+    'steps 3000 and 4000 are missing'
     """
 
     kind: str
@@ -50,17 +55,17 @@ class Finding:
 
 
 def listed(steps: Sequence[int], most: int = 4) -> str:
-    """Steps as a person lists them: "step 3", "steps 1, 2 and 3", "steps 1, 2, 3 and 9 more"."""
-    if len(steps) == 1:
-        return f"step {steps[0]}"
-    shown = [str(step) for step in steps[: most if len(steps) <= most else most - 1]]
-    rest = len(steps) - len(shown)
-    last = f"{rest} more" if rest else shown.pop()
-    return f"steps {', '.join(shown)} and {last}"
+    """Steps as a person lists them.
+
+    >>> listed([3]), listed([1, 2, 3]), listed(range(1, 13))
+    ('step 3', 'steps 1, 2 and 3', 'steps 1, 2, 3 and 9 more')
+    """
+    shown = some(steps, most - 1) if len(steps) > most else joined(map(str, steps))
+    return f"{'step' if len(steps) == 1 else 'steps'} {shown}"
 
 
-def sureness(ratio: float, threshold: float) -> float:
-    """Confidence from a ratio and its threshold: 0.5 there, 0.9 at five times it, at most 0.99."""
+def confidence_from_ratio(ratio: float, threshold: float) -> float:
+    """0.5 where the ratio is at its threshold, 0.9 at five times the threshold, 0.99 at most."""
     if not ratio > 0:
         return 0.0
     return float(min(0.99, max(0.0, 1 - 0.5 * threshold / ratio)))

@@ -1,4 +1,4 @@
-"""What the headers of a series say against each other: names, shapes, dtypes, stored steps, digests."""
+"""Findings from the headers of a series: names, shapes, dtypes, stored steps and tokens that differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from normscope.words import some
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a checkpoint before any weight is read; `tensors` are its parameters."""
+    """What is known about a checkpoint before any weight is read; `tensors` are its parameters."""
 
     step: int
     tokens: int | None
@@ -31,12 +31,12 @@ class Header:
 
     @property
     def numel(self) -> int:
-        """Parameters, tied ones counted again."""
+        """The number of parameters; tied ones are counted once per name."""
         return sum(tensor.numel for tensor in self.tensors.values())
 
 
 def read_header(entry: Entry) -> Header:
-    """Open a checkpoint, keep its table of parameters, and close it."""
+    """Open a checkpoint, read its table of parameters, and close it."""
     checkpoint: Checkpoint = entry.open()
     try:
         kept = {
@@ -50,7 +50,7 @@ def read_header(entry: Entry) -> Header:
 
 
 def find_in_headers(headers: Sequence[Header]) -> list[Finding]:
-    """Everything that headers alone tell; digests are judged with the sums, in `contents`."""
+    """All findings from headers alone; digests are compared together with the sums (`tensor_checks`)."""
     return [
         *_names(headers),
         *_shapes(headers),
@@ -61,8 +61,8 @@ def find_in_headers(headers: Sequence[Header]) -> list[Finding]:
 
 
 def alike(headers: Sequence[Header]) -> list[int]:
-    """Indices of the checkpoints that hold at least half of the usual one's parameters: comparable ones."""
-    usual = _usual(headers, lambda header: frozenset((n, t.shape) for n, t in header.tensors.items()))
+    """Indices of the checkpoints that have at least half of the parameters of the most common header."""
+    usual = _most_common(headers, lambda header: frozenset((n, t.shape) for n, t in header.tensors.items()))
     total = max(1, usual.numel)
     shapes = {name: tensor.shape for name, tensor in usual.tensors.items()}
     shared = [
@@ -72,15 +72,15 @@ def alike(headers: Sequence[Header]) -> list[int]:
     return [i for i, count in enumerate(shared) if count >= total / 2]
 
 
-def _usual(headers: Sequence[Header], key: Callable[[Header], Hashable]) -> Header:
-    """The first of the headers that agree with most others."""
+def _most_common(headers: Sequence[Header], key: Callable[[Header], Hashable]) -> Header:
+    """The first header that has the most common value of the key."""
     counts = Counter(key(header) for header in headers)
     most = counts.most_common(1)[0][0]
     return next(header for header in headers if key(header) == most)
 
 
 def _names(headers: Sequence[Header]) -> list[Finding]:
-    usual = _usual(headers, lambda header: frozenset(header.tensors))
+    usual = _most_common(headers, lambda header: frozenset(header.tensors))
     groups: defaultdict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = defaultdict(list)
     for header in headers:
         missing = tuple(n for n in usual.tensors if n not in header.tensors and not _tied(usual, n))
@@ -91,7 +91,7 @@ def _names(headers: Sequence[Header]) -> list[Finding]:
 
 
 def _tied(header: Header, name: str) -> bool:
-    """Whether another name holds the same storage: such a name may be saved or not."""
+    """Whether another name has the same storage: such a name may or may not be saved."""
     return header.storages[header.tensors[name].storage] > 1
 
 
@@ -114,7 +114,7 @@ def _shapes(headers: Sequence[Header]) -> list[Finding]:
     changes: dict[str, str] = {}
     for name in dict.fromkeys(name for header in headers for name in header.tensors):
         holders = [header for header in headers if name in header.tensors]
-        usual = _usual(holders, _shape_of(name)).tensors[name].shape
+        usual = _most_common(holders, _shape_of(name)).tensors[name].shape
         odd = [header for header in holders if header.tensors[name].shape != usual]
         if odd:
             groups[tuple(header.step for header in odd)].append(name)
@@ -134,13 +134,13 @@ def _shape_finding(steps: tuple[int, ...], names: Sequence[str], changes: Mappin
 
 
 def _dtypes(headers: Sequence[Header]) -> list[Finding]:
-    """Checkpoints where parameters have another dtype than in most."""
+    """Checkpoints whose parameters have other dtypes than those of most checkpoints."""
     common = [name for name in headers[0].tensors if all(name in header.tensors for header in headers)]
 
     def dtypes(header: Header) -> Hashable:
         return tuple(header.tensors[name].dtype for name in common)
 
-    usual = _usual(headers, dtypes)
+    usual = _most_common(headers, dtypes)
     found: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     counts: Counter[tuple[str, str]] = Counter()
     for header in headers:
@@ -153,7 +153,7 @@ def _dtypes(headers: Sequence[Header]) -> list[Finding]:
         Finding(
             "dtype",
             tuple(steps),
-            f"{listed(steps)}: {counts[was, now]} of {len(common)} tensors are {now}, elsewhere {was}",
+            f"{listed(steps)}: {counts[was, now]} of {len(common)} tensors are {now}, usually {was}",
             1.0,
             {"tensors": counts[was, now], "dtype": now, "usual": was},
         )
@@ -162,7 +162,7 @@ def _dtypes(headers: Sequence[Header]) -> list[Finding]:
 
 
 def _stored_steps(headers: Sequence[Header]) -> list[Finding]:
-    """Checkpoints whose own step contradicts their label.
+    """Checkpoints whose stored step contradicts their label.
 
     A file may count from 0, in micro-batches or in another unit: an offset or a
     factor that most checkpoints share is a convention, not a contradiction.
@@ -172,8 +172,8 @@ def _stored_steps(headers: Sequence[Header]) -> list[Finding]:
     if not odd:
         return []
     steps = tuple(header.step for header in odd)
-    shown = ", ".join(f"{header.step} holds step {header.stored_step}" for header in odd[:3])
-    evidence = f"the step stored inside contradicts the label: {shown}" + (" …" if len(odd) > 3 else "")
+    shown = some([f"{header.step} contains step {header.stored_step}" for header in odd])
+    evidence = f"the step stored inside contradicts the label: {shown}"
     return [Finding("order", steps, evidence, 0.95, {"checkpoints": len(odd)})]
 
 
@@ -187,21 +187,22 @@ def _against_convention(known: Sequence[Header]) -> list[Header]:
         if agree >= agree_factor:
             return [header for header, step, stored in pairs if stored - step != offset]
         return [header for header, step, stored in pairs if stored != step * factor]
-    return _falling(known, [stored for _, _, stored in pairs])
+    return _decreasing(known, [stored for _, _, stored in pairs])
 
 
 def _tokens(headers: Sequence[Header]) -> list[Finding]:
-    """Labels whose count of tokens falls while the step rises."""
+    """Checkpoints whose label has fewer tokens than that of an earlier step."""
     known = [header for header in headers if header.tokens is not None]
-    odd = _falling(known, [header.tokens or 0 for header in known])
+    odd = _decreasing(known, [header.tokens or 0 for header in known])
     if not odd:
         return []
     steps = tuple(header.step for header in odd)
-    evidence = f"the labels' tokens fall while the steps rise, at {listed(steps)}"
+    evidence = f"the tokens in the labels decrease while the steps increase, at {listed(steps)}"
     return [Finding("order", steps, evidence, 0.95, {"checkpoints": len(odd)})]
 
 
-def _falling(headers: Sequence[Header], values: Iterable[int]) -> list[Header]:
+def _decreasing(headers: Sequence[Header], values: Iterable[int]) -> list[Header]:
+    """The headers whose value is below an earlier one."""
     found, highest = [], -1
     for header, value in zip(headers, values, strict=True):
         if value < highest:

@@ -1,8 +1,8 @@
-"""How far all checkpoints of a series are from each other, about: from a small sample of their weights.
+"""Estimate the distances between all checkpoints of a series from a small sample of their weights.
 
-The same places are read in every checkpoint: where the file is mapped, short pieces
-spread evenly over the whole model; where each piece is a request or must be unpacked,
-the beginnings of the largest tensors, each weighted by the size of its tensor.
+The same elements are read in every checkpoint: if the file is mapped, short pieces spread
+evenly over the whole model; if each piece is a request or must be unpacked, the beginnings of
+the largest tensors, each weighted by the size of its tensor.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from normscope.progress import Progress, silent
 from normscope.weights.audit.findings import Array
 from normscope.weights.scan.walk import load
 
-ELEMENTS = 1 << 18  # of each checkpoint
-IN_MEMORY = 1 << 23  # of all checkpoints together
-PIECE = 1 << 10
-REQUESTS = 32  # pieces of a checkpoint that does not lend its bytes
+ELEMENTS = 1 << 18  # sampled from each checkpoint
+IN_MEMORY = 1 << 23  # elements kept of all checkpoints together
+PIECE = 1 << 10  # elements read at a time
+REQUESTS = 32  # pieces read from a checkpoint whose reads are copies
 
 
 class Piece(NamedTuple):
@@ -35,11 +35,11 @@ class Piece(NamedTuple):
 
 
 def sampled_distances(entries: Sequence[Entry], names: Collection[str], progress: Progress = silent) -> Array:
-    """‖θᵢ − θⱼ‖² of all pairs over these tensors, [n, n], estimated; exact where the model is small."""
+    """Estimates of ‖θᵢ − θⱼ‖² over these tensors for all pairs, [n, n]; exact if the model is small."""
     pieces: list[Piece] = []
     rows: list[Array] = []
     for done, entry in enumerate(entries):
-        progress(done, len(entries), "sampling")
+        progress(done, len(entries), "sampling weights")
         checkpoint = entry.open()
         try:
             pieces = pieces or plan(checkpoint, names, min(ELEMENTS, IN_MEMORY // len(entries)))
@@ -50,15 +50,15 @@ def sampled_distances(entries: Sequence[Entry], names: Collection[str], progress
 
 
 def squared_distances(rows: Array) -> Array:
-    """Of every row from every other."""
-    moved = rows - rows[0]  # the squares of small moves would drown in those of the weights
+    """The squared distance of every row from every other, [n, n]."""
+    moved = rows - rows[0]  # or rounding of the large weights would hide small moves
     products: Array = moved @ moved.T
     squares: Array = np.diag(products)
     return np.maximum(squares[:, None] + squares - 2 * products, 0.0)
 
 
 def plan(checkpoint: Checkpoint, names: Collection[str], elements: int) -> list[Piece]:
-    """The places to read, about so many elements of them."""
+    """The pieces to read, with about `elements` elements together."""
     sizes = {name: t.numel for name, t in checkpoint.tensors.items() if name in names and t.numel}
     if sum(sizes.values()) <= elements:
         return [Piece(name, 0, size, 1.0) for name, size in sizes.items()]
@@ -71,9 +71,9 @@ def plan(checkpoint: Checkpoint, names: Collection[str], elements: int) -> list[
 
 
 def _spread(sizes: Mapping[str, int], elements: int) -> Iterator[Piece]:
-    """A piece every so many elements, over all tensors in a row; cut where its tensor ends."""
+    """Pieces at equal intervals over all tensors in a row; a piece ends where its tensor ends."""
     every = math.ceil(sum(sizes.values()) * PIECE / elements)
-    first = 0  # where the next piece begins, counted from the beginning of the tensor
+    first = 0  # element of the tensor at which the next piece begins
     for name, size in sizes.items():
         for start in range(first, size, every):
             yield Piece(name, start, min(start + PIECE, size), every / PIECE)

@@ -1,9 +1,9 @@
-"""Which rule the steps of a series follow, and what is missing from it or beside it.
+"""Find the rule that the steps of a series follow, and the steps that break it.
 
-Training code saves every so many steps, or at steps that grow by a factor, or first
-the one and then the other (Pythia: 0, 1, 2, 4, …, 512, 1000, 2000, …). The rule is
-learnt from the steps: the longest stretch with one spacing, then the same before and
-after it, and factors where no spacing repeats. The last checkpoint may come early.
+Training code saves at equal intervals, or at steps that grow by a factor, or first
+one and then the other (Pythia: 0, 1, 2, 4, …, 512, 1000, 2000, …). The rule is
+learnt from the steps: the longest stretch with one interval, then the same before and
+after it, and factors where no interval repeats. The last checkpoint may come early.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import numpy as np
 from normscope.weights.audit.findings import Finding, listed
 
 REPEATS = 3  # equal intervals that make a rule
-SHARE = 0.5  # of a stretch that must follow the rule
-JITTER = 0.15  # relative deviation of intervals saved by the clock
+SHARE = 0.5  # of the intervals of a stretch that must follow the rule
+JITTER = 0.15  # relative deviation of intervals, if checkpoints are saved by the clock
 
 
 @dataclass(frozen=True)
 class Spacing:
-    """The rule of a series in words, and where it is broken."""
+    """The rule that the steps follow, in words, and the findings about steps that break it."""
 
     rule: str
     findings: tuple[Finding, ...]
 
 
 def learn_spacing(steps: Sequence[int]) -> Spacing:
-    """The rule that a sorted series of distinct steps follows."""
+    """Find the rule of sorted, distinct steps."""
     rules, findings = _stretch(list(steps), last=True)
     return Spacing(", then ".join(rules) or "no regular spacing", tuple(findings))
 
 
 def _stretch(steps: list[int], last: bool) -> tuple[list[str], list[Finding]]:
-    """Rules and findings of a stretch; `last` when it ends with the last checkpoint of all."""
+    """Rules and findings of a stretch; `last` if it ends with the last checkpoint of the series."""
     if len(steps) < 3:
         return [], []
     every = _common_interval(steps)
@@ -47,7 +47,7 @@ def _stretch(steps: list[int], last: bool) -> tuple[list[str], list[Finding]]:
     equal = np.flatnonzero(intervals == every)
     first, end = int(equal[0]), int(equal[-1]) + 1
     if last and end == len(steps) - 2:
-        end += 1  # the interval before the last checkpoint: shorter is right, longer is a gap
+        end += 1  # the interval before the last checkpoint may be shorter; if it is longer, it is a gap
     rules_before, before = _stretch(steps[: first + 1], last=False)
     rules_after, after = _stretch(steps[end:], last)
     found = _on_grid(steps[first : end + 1], every)
@@ -55,7 +55,7 @@ def _stretch(steps: list[int], last: bool) -> tuple[list[str], list[Finding]]:
 
 
 def _common_interval(steps: Sequence[int]) -> int | None:
-    """The interval that repeats, if most of the stretch from its first to its last use is multiples of it."""
+    """The interval that repeats, if it is at least half of the intervals from its first to its last use."""
     intervals = np.diff(steps)
     counts = Counter(intervals.tolist())
     for every, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -68,13 +68,13 @@ def _common_interval(steps: Sequence[int]) -> int | None:
 
 
 def _on_grid(steps: Sequence[int], every: int) -> list[Finding]:
-    """Points missing from the grid that the stretch starts, and points beside it."""
+    """Steps that are missing from the regular grid of a stretch, and steps that are not on it."""
     start, end = steps[0], steps[-1]
     there = set(steps)
     grid = [point for point in range(start, end, every) if point not in there]
-    beside = [step for step in steps[1:-1] if (step - start) % every]
-    found = [_displaced(step, every, there, grid) for step in beside]
-    taken = {point for step in beside for point in grid if abs(point - step) < every}
+    off_grid = [step for step in steps[1:-1] if (step - start) % every]
+    found = [_displaced(step, every, grid) for step in off_grid]
+    taken = {point for step in off_grid for point in grid if abs(point - step) < every}
     missing = [point for point in grid if point not in taken]
     final = [point for point in missing if point > steps[-2]] if (end - start) % every else []
     if inner := [point for point in missing if point not in final]:
@@ -93,20 +93,20 @@ def _are(steps: Sequence[int]) -> str:
     return "is" if len(steps) == 1 else "are"
 
 
-def _displaced(step: int, every: int, there: set[int], grid: Sequence[int]) -> Finding:
-    """An extra checkpoint is a hint; one in the place of another is a wrong label or a wrong file."""
+def _displaced(step: int, every: int, grid: Sequence[int]) -> Finding:
+    """A step off the grid: instead of one on it, a wrong label or file; in addition, only a hint."""
     instead = [point for point in grid if abs(point - step) < every]
     numbers = {"every": every, "missing": len(instead)}
     if instead:
-        evidence = f"checkpoints come every {every} steps; step {step} is there instead of {listed(instead)}"
+        evidence = f"checkpoints come every {every} steps; there is step {step} instead of {listed(instead)}"
         return Finding("spacing", (step,), evidence, 0.6, numbers)
     return Finding(
-        "spacing", (step,), f"step {step} lies between checkpoints every {every} steps", 0.2, numbers
+        "spacing", (step,), f"checkpoints come every {every} steps; step {step} is extra", 0.2, numbers
     )
 
 
 def _by_factor(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
-    """Steps that grow by one factor, to within rounding; a zero before them is an initial checkpoint."""
+    """Steps that grow by one factor, up to rounding; step 0, which does not fit, may come before them."""
     points = np.array([step for step in steps if step > 0], dtype=np.float64)
     if len(points) < 4:
         return None
@@ -117,7 +117,9 @@ def _by_factor(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
     for a, b in pairwise(points):
         times = int(np.rint(np.log(b / a) / np.log(factor)))
         missing = [int(np.rint(a * factor**i)) for i in range(1, times)]
-        rounded = abs(b - a * factor) <= _slack(a, factor)  # a small step may stand for its double
+        rounded = abs(b - a * factor) <= _slack(
+            a, factor
+        )  # small steps: one factor or two is lost in rounding
         if missing and not rounded and abs(b - a * factor**times) <= _slack(a, factor**times):
             evidence = (
                 f"steps grow by a factor of {factor:.3g}, but about {listed(missing)} {_are(missing)} missing"
@@ -129,12 +131,12 @@ def _by_factor(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
 
 
 def _slack(a: float, factor: float) -> float:
-    """How far rounding of both ends, and of a saved step to a nearby one, may carry the next point."""
+    """How far the next step may be off because steps are rounded, or saved a little late."""
     return 0.6 * (1 + factor) + 0.02 * a * factor
 
 
 def _factor(points: np.ndarray) -> float | None:
-    """The factor that most neighbours agree on; small steps say little, being rounded."""
+    """The factor between most neighbours, from the larger steps, where rounding matters less."""
     ratios = points[1:] / points[:-1]
     guess = float(np.median(ratios[len(ratios) // 2 :]))
     if guess < 1.05:
@@ -144,7 +146,7 @@ def _factor(points: np.ndarray) -> float | None:
 
 
 def _by_clock(steps: Sequence[int]) -> tuple[list[str], list[Finding]]:
-    """Intervals that vary a little, as when a clock decides; a double one is a gap."""
+    """Intervals that vary a little, as if saved by the clock; one of double length is a gap."""
     intervals = np.diff(steps)[:-1].astype(np.float64)
     if len(intervals) < 5:
         return [], []
@@ -155,6 +157,7 @@ def _by_clock(steps: Sequence[int]) -> tuple[list[str], list[Finding]]:
     for a, interval in zip(steps[1:], intervals[1:], strict=False):
         if interval >= 1.8 * usual:
             around = (int(a), int(a + interval))
-            evidence = f"checkpoints come about every {usual:.0f} steps, but none between {a} and {around[1]}"
+            missing = f"there is none between {around[0]} and {around[1]}"
+            evidence = f"checkpoints come about every {usual:.0f} steps, but {missing}"
             found.append(Finding("gap", around, evidence, 0.6, {"every": usual, "interval": interval}))
     return [f"about every {usual:.0f}"], found

@@ -1,6 +1,6 @@
-"""What the sums of single tensors tell: equal checkpoints, stale tensors, NaN, zeros.
+"""Findings from the sums of single tensors: equal checkpoints, stale tensors, NaN, zeros.
 
-Also adds the sums up to the path of the whole model, for `breaks`.
+Also adds the sums of all tensors up to the path of the whole model, for `breaks`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.run import Run, TensorRow
+from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.weights.audit.findings import Array, Finding, listed
-from normscope.weights.audit.path import Between, Path
+from normscope.weights.audit.path import PairDistance, ParameterPath
 from normscope.words import some
 
 SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "nonfinite")
-STALE_SHARE = 0.01  # of all parameters: fewer may stand still by rounding
-STALE_MOVE = 1e-3  # relative move before and after, from where on standing still is strange
+STALE_SHARE = 0.01  # of all parameters: fewer may stay equal because of rounding
+STALE_MOVE = 1e-3  # relative move before and after; tensors that move less may well stay equal once
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class TensorSums:
     """The sums of each counted tensor at each checkpoint of a stage, [checkpoints, tensors]."""
 
-    steps: NDArray[np.int64]
-    tensors: tuple[TensorRow, ...]
     sumsq: Array
     dot: Array
     sumsq_delta: Array
     dot_init: Array
     nonfinite: Array
+    steps: NDArray[np.int64]
+    tensors: tuple[TensorRow, ...]
 
     @property
     def numel(self) -> Array:
@@ -41,9 +41,9 @@ class Contents:
         return np.array([tensor.numel for tensor in self.tensors], dtype=np.float64)
 
 
-def load_contents(run: Run, stage: str, steps: Sequence[int]) -> Contents | None:
-    """The sums of consecutive checkpoints at these steps of a stage; None where nothing was measured."""
-    previous = dict(zip(steps, [-1, *steps[:-1]], strict=True))
+def load_sums(run: Run, stage: str, steps: Sequence[int]) -> TensorSums | None:
+    """The sums of consecutive checkpoints at these steps of a stage; None if nothing was measured."""
+    previous = dict(zip(steps, [NO_PREVIOUS, *steps[:-1]], strict=True))
     sql = f"SELECT step, prev_step, tensor, {', '.join(SUMS)} FROM weight WHERE stage = ?"
     rows = [row for row in run.query(sql, (stage,)) if previous.get(row[0]) == row[1]]
     measured = {row[2] for row in rows}
@@ -57,48 +57,50 @@ def load_contents(run: Run, stage: str, steps: Sequence[int]) -> Contents | None
         cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
     there = np.isfinite(cube[0]).all(axis=0)
     kept = tuple(tensor for tensor, keep in zip(tensors, there, strict=True) if keep)
-    return Contents(np.array(steps, dtype=np.int64), kept, *cube[:, :, there]) if kept else None
+    if not kept:
+        return None
+    sumsq, dot, delta, init, nonfinite = cube[:, :, there]
+    return TensorSums(sumsq, dot, delta, init, nonfinite, np.array(steps, dtype=np.int64), kept)
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """Where the whole model can be followed: checkpoints before `end`, and the columns of some tensors."""
+class FinitePart:
+    """The part of the sums without NaN or infinity: checkpoints before `end`, tensors in `columns`."""
 
-    contents: Contents
+    sums: TensorSums
     end: int
     columns: NDArray[np.bool_]
 
     @property
     def names(self) -> frozenset[str]:
-        """The tensors that are followed."""
-        tensors = self.contents.tensors
+        """The names of its tensors."""
+        tensors = self.sums.tensors
         return frozenset(t.name for t, keep in zip(tensors, self.columns, strict=True) if keep)
 
-    def path(self, between: Between | None = None, sampled: Array | None = None) -> Path:
-        """Their sums, added up."""
-        c = self.contents
-        sums = (c.sumsq, c.dot, c.sumsq_delta, c.dot_init)
-        sumsq, dot, delta, init = (values[: self.end, self.columns].sum(axis=1) for values in sums)
-        return Path(c.steps[: self.end], sumsq, dot, delta, init, between, sampled)
+    def path(self, exact: PairDistance | None = None, sampled: Array | None = None) -> ParameterPath:
+        """The sums of its tensors, added up."""
+        s = self.sums
+        kept = (values[: self.end, self.columns] for values in (s.sumsq, s.dot, s.sumsq_delta, s.dot_init))
+        sumsq, dot, delta, init = (values.sum(axis=1) for values in kept)
+        return ParameterPath(s.steps[: self.end], sumsq, dot, delta, init, exact, sampled)
 
 
-def whole_model(contents: Contents) -> Whole:
-    """Tensors with NaN left out; where those are most of the model, all of it up to the first NaN."""
-    bad = contents.nonfinite > 0
-    sound: NDArray[np.bool_] = ~np.any(bad, axis=0)
-    if contents.numel[sound].sum() >= contents.numel.sum() / 2:
-        return Whole(contents, len(contents.steps), sound)
-    return Whole(contents, int(np.flatnonzero(bad.any(axis=1))[0]), np.ones(len(sound), dtype=np.bool_))
+def finite_part(sums: TensorSums) -> FinitePart:
+    """Leave out tensors with NaN; if they are most of the model, the checkpoints from the first NaN on."""
+    bad = sums.nonfinite > 0
+    finite: NDArray[np.bool_] = ~np.any(bad, axis=0)
+    if sums.numel[finite].sum() >= sums.numel.sum() / 2:
+        return FinitePart(sums, len(sums.steps), finite)
+    return FinitePart(sums, int(np.flatnonzero(bad.any(axis=1))[0]), np.ones(len(finite), dtype=np.bool_))
 
 
-def find_in_contents(contents: Contents, digests: Mapping[int, str | None]) -> list[Finding]:
+def find_in_tensors(sums: TensorSums, digests: Mapping[int, str | None]) -> list[Finding]:
     """Findings about single tensors and about equal checkpoints; `digests` by step."""
-    equal = _duplicates(contents, digests)
-    return [*equal, *_stale(contents), *_nonfinite(contents), *_zero(contents)]
+    return [*_duplicates(sums, digests), *_stale(sums), *_nonfinite(sums), *_zero(sums)]
 
 
 def same_digest(digests: Mapping[int, str | None]) -> list[list[int]]:
-    """Groups of steps whose files look equal from their digests."""
+    """Groups of steps whose files have equal digests."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
     for step, digest in digests.items():
         if digest:
@@ -107,47 +109,47 @@ def same_digest(digests: Mapping[int, str | None]) -> list[list[int]]:
 
 
 def duplicate(steps: Sequence[int], how: str) -> Finding:
-    """The finding that these steps hold the same weights.
+    """The finding that these steps have the same weights.
 
     The first update of a warm-up often has a learning rate of 0, so steps 0 and 1 may be equal.
     """
     confidence = 0.4 if max(steps) <= 1 else 1.0
-    return Finding("duplicate", tuple(steps), f"{listed(steps)} hold the same weights: {how}", confidence)
+    return Finding("duplicate", tuple(steps), f"{listed(steps)} have the same weights: {how}", confidence)
 
 
-def _duplicates(contents: Contents, digests: Mapping[int, str | None]) -> list[Finding]:
+def _duplicates(sums: TensorSums, digests: Mapping[int, str | None]) -> list[Finding]:
     """Checkpoints whose sums are equal to the last bit in every tensor."""
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
-    for i in range(len(contents.steps)):
-        init = np.nan_to_num(contents.dot_init[i])
-        groups[np.concatenate([contents.sumsq[i], init]).tobytes()].append(i)
+    for i in range(len(sums.steps)):
+        init = np.nan_to_num(sums.dot_init[i])
+        groups[np.concatenate([sums.sumsq[i], init]).tobytes()].append(i)
     found = []
     for members in groups.values():
         neighbours = [j for i, j in pairwise(members) if j == i + 1]
-        apart = any(contents.sumsq_delta[j].sum() > 0 for j in neighbours)
-        if len(members) < 2 or apart or not contents.sumsq[members[0]].any():
+        apart = any(sums.sumsq_delta[j].sum() > 0 for j in neighbours)
+        if len(members) < 2 or apart or not sums.sumsq[members[0]].any():
             continue
-        steps = [int(contents.steps[i]) for i in members]
+        steps = [int(sums.steps[i]) for i in members]
         files = len({digests.get(step) for step in steps} - {None}) == 1
-        how = f"all {len(contents.tensors)} tensors have equal sums" + (
+        how = f"all {len(sums.tensors)} tensors have equal sums" + (
             ", and the files are equal" if files else ""
         )
         found.append(duplicate(steps, how))
     return found
 
 
-def _stale(contents: Contents) -> list[Finding]:
-    """Tensors that stand still on one link and move on the links before and after: a shard not written."""
-    moved = contents.sumsq_delta
+def _stale(sums: TensorSums) -> list[Finding]:
+    """Tensors that stay equal on one link and move on the links before and after: a shard not written."""
+    moved = sums.sumsq_delta
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.sqrt(moved[1:] / contents.sumsq[1:])
+        relative = np.sqrt(moved[1:] / sums.sumsq[1:])
     found = []
-    for j in range(2, len(contents.steps) - 1):
+    for j in range(2, len(sums.steps) - 1):
         still = (moved[j] == 0) & (relative[j - 2] > STALE_MOVE) & (relative[j] > STALE_MOVE)
-        share = contents.numel[still].sum() / contents.numel.sum()
+        share = sums.numel[still].sum() / sums.numel.sum()
         if share >= STALE_SHARE and moved[j].sum() > 0:
-            names = [contents.tensors[i].name for i in np.flatnonzero(still)]
-            steps = (int(contents.steps[j - 1]), int(contents.steps[j]))
+            names = [sums.tensors[i].name for i in np.flatnonzero(still)]
+            steps = (int(sums.steps[j - 1]), int(sums.steps[j]))
             evidence = (
                 f"{some(names)} ({share:.0%} of the parameters) are equal at {listed(steps)}, while the "
                 "rest moved and they moved before and after: a part of one checkpoint was not written"
@@ -158,36 +160,34 @@ def _stale(contents: Contents) -> list[Finding]:
     return found
 
 
-def _nonfinite(contents: Contents) -> list[Finding]:
-    bad = contents.nonfinite > 0
+def _nonfinite(sums: TensorSums) -> list[Finding]:
+    bad = sums.nonfinite > 0
     if not bad.any():
         return []
-    steps = [int(step) for step in contents.steps[bad.any(axis=1)]]
-    names = [contents.tensors[i].name for i in np.flatnonzero(bad.any(axis=0))]
-    count = int(contents.nonfinite.max(axis=0).sum())
+    steps = [int(step) for step in sums.steps[bad.any(axis=1)]]
+    names = [sums.tensors[i].name for i in np.flatnonzero(bad.any(axis=0))]
+    count = int(sums.nonfinite.max(axis=0).sum())
     evidence = f"{listed(steps)}: {count} values are NaN or infinite, in {some(names)}"
     return [Finding("nonfinite", tuple(steps), evidence, 1.0, {"values": count, "tensors": len(names)})]
 
 
-def _zero(contents: Contents) -> list[Finding]:
-    """Tensors that become zero, and matrices that always are; zero at first is an initialisation."""
-    zero = (contents.sumsq == 0) & (contents.numel > 0) & (contents.nonfinite == 0)
+def _zero(sums: TensorSums) -> list[Finding]:
+    """Tensors that become zero, and matrices that are always zero; many are initialised to zero."""
+    zero = (sums.sumsq == 0) & (sums.numel > 0) & (sums.nonfinite == 0)
     before = np.logical_or.accumulate(~zero, axis=0)
     lost = zero & before
     groups: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for i in np.flatnonzero(lost.any(axis=0)):
-        groups[tuple(int(step) for step in contents.steps[lost[:, i]])].append(contents.tensors[i].name)
+        groups[tuple(int(step) for step in sums.steps[lost[:, i]])].append(sums.tensors[i].name)
     found = [
         Finding(
             "zero", steps, f"{listed(steps)}: {some(names)} became all zero", 1.0, {"tensors": len(names)}
         )
         for steps, names in groups.items()
     ]
-    always = [
-        t.name for t, z in zip(contents.tensors, zero.all(axis=0), strict=True) if z and len(t.shape) > 1
-    ]
-    if always and len(contents.steps) > 1:
-        steps = tuple(int(step) for step in contents.steps)
+    always = [t.name for t, z in zip(sums.tensors, zero.all(axis=0), strict=True) if z and len(t.shape) > 1]
+    if always and len(sums.steps) > 1:
+        steps = tuple(int(step) for step in sums.steps)
         evidence = f"{some(always)} are all zero at every checkpoint: never trained, or never saved"
         found.append(Finding("zero", steps, evidence, 0.6, {"tensors": len(always)}))
     return found

@@ -1,12 +1,12 @@
-"""Early warnings from a live run, each said once and with its evidence.
+"""Early warnings from a live run, each raised once and with its evidence.
 
     nonfinite    NaN or infinity in a parameter or a gradient
-    law          the norm leaves the power law that its last records follow
+    law          the norm departs from the power law that its last records follow
     layer        one layer grows much faster than the others
-    drift        the gradient's norm grows or vanishes against the parameters'
-    alignment    updates point more and more along the parameters: growth turns exponential
+    drift        the gradient norm rises or falls far relative to the parameter norm
+    alignment    updates point more and more along the parameters: growth becomes exponential
 
-The thresholds are chosen so that ordinary training is silent; a warning is a
+The thresholds are chosen so that ordinary training raises none; an alarm is a
 reason to look, not a verdict.
 """
 
@@ -18,19 +18,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-WINDOW = 32
-"""Records a law is fitted to."""
-RECENT = 8
-"""Records that count as "now"."""
-LAW_MARGIN, LAW_DEVIATIONS, LAW_TIMES = 0.01, 8.0, 3
-LAYER_GROWTH, LAYER_FACTOR = 0.1, 5.0
-DRIFT_UP, DRIFT_DOWN = 10.0, 0.01
+from normscope.words import some
+
+WINDOW = 32  # records that the power law is fitted to
+RECENT = 8  # records that count as "now"
+LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to the norm
+LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
+LAW_RECORDS = 3  # records in a row that must be off the law
+LAYER_GROWTH, LAYER_FACTOR = 0.1, 5.0  # log growth of a layer, and its ratio to the other layers'
+DRIFT_UP, DRIFT_DOWN = 10.0, 0.01  # change of gradient norm / parameter norm
 ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS = 0.1, 4.0
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One warning: what was seen, where and by which numbers."""
+    """One warning: what was seen, where, and the numbers behind it."""
 
     step: int
     kind: str
@@ -40,68 +42,69 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What the alarms look at in one record; NaN where it was not measured."""
+class RecordSummary:
+    """The numbers of one record that the alarms depend on; NaN where nothing was measured."""
 
     step: int
     norm: float
     gradient: float
     alignment: float
     layers: Mapping[str, float]
+    """The norm of each layer."""
     nonfinite: Sequence[tuple[str, int]]
-    """Names of tensors (or `gradient of …`) and how many of their values are not finite."""
+    """Tensors, or `the gradient of …`, that have NaN or infinite values, and how many."""
 
 
-class Watch:
-    """Reads records in order and returns the alarms that a record raises for the first time."""
+class AlarmDetector:
+    """Reads records in order and returns the alarms that are raised for the first time."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
-        self._lawful: deque[Reading] = deque(maxlen=WINDOW)
-        self._off = 0
-        self._past: deque[Reading] = deque(maxlen=3 * RECENT)
+        self._raised: set[tuple[str, str]] = set()
+        self._on_law: deque[RecordSummary] = deque(maxlen=WINDOW)
+        self._off_law = 0
+        self._past: deque[RecordSummary] = deque(maxlen=3 * RECENT)
 
-    def look(self, reading: Reading) -> list[Alarm]:
+    def check(self, record: RecordSummary) -> list[Alarm]:
         """The new alarms of this record."""
-        self._past.append(reading)
+        self._past.append(record)
         rules = (self._nonfinite, self._law, self._layer, self._drift, self._alignment)
-        found = [alarm for rule in rules for alarm in rule(reading)]
-        new = [alarm for alarm in found if (alarm.kind, alarm.where) not in self._said]
-        self._said.update((alarm.kind, alarm.where) for alarm in new)
+        found = [alarm for rule in rules for alarm in rule(record)]
+        new = [alarm for alarm in found if (alarm.kind, alarm.where) not in self._raised]
+        self._raised.update((alarm.kind, alarm.where) for alarm in new)
         return new
 
-    def _nonfinite(self, now: Reading) -> Iterator[Alarm]:
-        if now.nonfinite and ("nonfinite", "values") not in self._said:
-            name, number = now.nonfinite[0]
-            more = f" and in {len(now.nonfinite) - 1} other tensors" if len(now.nonfinite) > 1 else ""
-            text = f"{number} values of {name} are not finite{more}"
+    def _nonfinite(self, now: RecordSummary) -> Iterator[Alarm]:
+        if now.nonfinite and ("nonfinite", "values") not in self._raised:
+            text = "NaN or infinite values in " + some([f"{name} ({count})" for name, count in now.nonfinite])
             total = float(sum(count for _, count in now.nonfinite))
-            yield Alarm(
-                now.step, "nonfinite", "values", text, {"values": total, "tensors": len(now.nonfinite)}
-            )
+            evidence = {"values": total, "tensors": len(now.nonfinite)}
+            yield Alarm(now.step, "nonfinite", "values", text, evidence)
 
-    def _law(self, now: Reading) -> Iterator[Alarm]:
+    def _law(self, now: RecordSummary) -> Iterator[Alarm]:
         if now.step < 1 or not now.norm > 0:
             return
         expected, margin = self._expected(now.step)
         if abs(np.log(now.norm) - expected) <= margin:
-            self._off = 0
-            self._lawful.append(now)
+            self._off_law = 0
+            self._on_law.append(now)
             return
-        self._off += 1
-        if self._off >= LAW_TIMES:
+        self._off_law += 1
+        if self._off_law >= LAW_RECORDS:
             law = float(np.exp(expected))
-            text = f"the norm is {now.norm:.6g} where the last {len(self._lawful)} records lead to {law:.6g}"
+            text = (
+                f"the norm departs from its power law: it is {now.norm:.6g}, "
+                f"but the last {len(self._on_law)} records predict {law:.6g}"
+            )
             yield Alarm(now.step, "law", "total", text, {"norm": now.norm, "expected": law, "margin": margin})
-            self._lawful.clear()
-            self._off = 0
+            self._on_law.clear()
+            self._off_law = 0
 
     def _expected(self, step: int) -> tuple[float, float]:
-        """The logarithm of the norm that a line in log t leads to, and how far from it is still ordinary."""
-        if len(self._lawful) < WINDOW // 2:
+        """The log norm that a straight line in log t predicts, and the deviation from it that is ordinary."""
+        if len(self._on_law) < WINDOW // 2:
             return 0.0, np.inf
-        t = np.log([reading.step for reading in self._lawful])
-        y = np.log([reading.norm for reading in self._lawful])
+        t = np.log([record.step for record in self._on_law])
+        y = np.log([record.norm for record in self._on_law])
         level, middle = y.mean(), t.mean()
         t, y, away = t - middle, y - level, np.log(step) - middle
         slope = t.dot(y) / t.dot(t)
@@ -109,7 +112,7 @@ class Watch:
         error = spread * np.sqrt(1 + 1 / len(t) + away**2 / t.dot(t))
         return float(level + slope * away), max(LAW_MARGIN, LAW_DEVIATIONS * float(error))
 
-    def _layer(self, now: Reading) -> Iterator[Alarm]:
+    def _layer(self, now: RecordSummary) -> Iterator[Alarm]:
         if len(self._past) < 2 * RECENT:
             return
         before = self._past[-2 * RECENT]
@@ -121,26 +124,29 @@ class Watch:
             others = float(np.median([g for k, g in growth.items() if k != name]))
             if own > LAYER_GROWTH and own > LAYER_FACTOR * max(others, LAYER_GROWTH / LAYER_FACTOR):
                 text = (
-                    f"layer {name} grew by {np.expm1(own):.1%} since step {before.step}, "
-                    f"the median layer by {np.expm1(others):.1%}"
+                    f"layer {name} grew by {np.expm1(own):.1%} since step {before.step} "
+                    f"(median of the other layers: {np.expm1(others):.1%})"
                 )
                 yield Alarm(now.step, "layer", name, text, {"growth": own, "median": others})
 
-    def _drift(self, now: Reading) -> Iterator[Alarm]:
+    def _drift(self, now: RecordSummary) -> Iterator[Alarm]:
         if len(self._past) < 3 * RECENT:
             return
-        norms = np.array([reading.norm for reading in self._past])
-        gradients = np.array([reading.gradient for reading in self._past])
+        norms = np.array([record.norm for record in self._past])
+        gradients = np.array([record.gradient for record in self._past])
         if not (norms > 0).all() or not np.isfinite(gradients).all():
             return
         ratios = gradients / norms
         before, after = float(np.median(ratios[:RECENT])), float(np.median(ratios[-RECENT:]))
         if before > 0 and not DRIFT_DOWN < after / before < DRIFT_UP:
-            text = f"gradient norm / parameter norm went from {before:.3g} to {after:.3g}"
+            text = (
+                f"the gradient norm relative to the parameter norm {'rose' if after > before else 'fell'} "
+                f"from {before:.3g} to {after:.3g} within {len(self._past)} records"
+            )
             yield Alarm(now.step, "drift", "total", text, {"before": before, "after": after})
 
-    def _alignment(self, now: Reading) -> Iterator[Alarm]:
-        values = np.array([reading.alignment for reading in self._past])
+    def _alignment(self, now: RecordSummary) -> Iterator[Alarm]:
+        values = np.array([record.alignment for record in self._past])
         if len(values) < 2 * RECENT or not np.isfinite(values[-2 * RECENT :]).all():
             return
         before, after = values[-2 * RECENT : -RECENT], values[-RECENT:]
@@ -148,5 +154,8 @@ class Watch:
         noise = float(np.sqrt((before.var(ddof=1) + after.var(ddof=1)) / RECENT))
         if rise > max(ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS * noise) and after.mean() > ALIGNMENT_RISE:
             evidence = {"before": float(before.mean()), "after": float(after.mean())}
-            text = "the alignment of updates with parameters rose from {before:.3f} to {after:.3f}"
+            text = (
+                "the alignment of updates with the parameters rose from "
+                "{before:.3f} to {after:.3f}: the norm may start to grow exponentially"
+            )
             yield Alarm(now.step, "alignment", "total", text.format(**evidence), evidence)

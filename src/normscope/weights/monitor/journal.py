@@ -1,23 +1,23 @@
-"""The run file as a live training writes it: records in whole steps, by a thread that never fails it."""
+"""Write a live run to its run file, in whole steps, from a thread whose failures never reach training."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.anatomy import locate_all
 from normscope.errors import NotARunFile, RunFileError, RunVersionError
-from normscope.run import NO_PREVIOUS, Run, ScalarRow, TensorRow
+from normscope.run import NO_PREVIOUS, Run, ScalarRow
 from normscope.weights.monitor.alarms import Alarm
-from normscope.weights.monitor.outbox import Outbox
-from normscope.weights.monitor.sharding import ParameterInfo
+from normscope.weights.monitor.outbox import TIMEOUT, Outbox
+from normscope.weights.monitor.sharding import ParameterInfo, tied_names
+from normscope.weights.tensor_rows import add_tensors
 
 Array = NDArray[np.float64]
 
@@ -25,29 +25,32 @@ COLUMNS = (
     "sumsq", "nonfinite", "dot", "sumsq_delta", "grad_sumsq", "grad_dot", "grad_nonfinite", "gradients",
     "lr", "weight_decay", "grouped",
 )  # fmt: skip
-"""What a rank adds to a record, for each parameter; `gradients` and `grouped` say whether the others hold."""
+"""What a rank adds to a record for each parameter.
+
+`gradients` and `grouped` are 1 where the parameter has a gradient and belongs to a parameter group.
+"""
 MEMORY = 1 << 28
-"""Bytes of records kept while the file cannot be written."""
+"""Bytes of records that are kept while the file cannot be written."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The sums of all parameters at one step, [parameters, columns], and NaN where there is none."""
+    """The sums of all parameters at one step, [parameters, columns]; NaN where nothing was measured."""
 
     step: int
     values: Array
     first: bool = False
-    """Taken before the first step: compared with nothing."""
+    """Taken before the first step, so there is no update."""
 
     def column(self, name: str) -> Array:
-        """One column of COLUMNS, a value for each parameter."""
+        """One of COLUMNS, one value per parameter."""
         column: Array = self.values[:, COLUMNS.index(name)]
         return column
 
     def rows(self, ids: Sequence[int], stage: str) -> Iterator[tuple[Any, ...]]:
-        """Tuples as `Run.write_live` takes them; SQLite stores NaN as NULL.
+        """Tuples for `Run.write_live`; SQLite stores NaN as NULL.
 
-        θ₀ is not kept and a maximum does not add up over ranks: both columns stay a scan's.
+        `dot_init` and `absmax` are left to a scan: θ₀ is not kept, and a maximum does not add up over ranks.
         """
         previous = NO_PREVIOUS if self.first else self.step - 1
         sums = (self.column(name).tolist() for name in ("sumsq", "dot", "sumsq_delta"))
@@ -57,15 +60,8 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Rewind:
-    """Training starts again from this step: what was recorded after it is replaced."""
-
-    step: int
-
-
-@dataclass(frozen=True)
 class Scalars:
-    """Numbers given by the training loop at one step."""
+    """Numbers that the training loop logged at one step."""
 
     step: int
     values: Mapping[str, float]
@@ -73,21 +69,28 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Note:
-    """Something to know about the run, kept with its provenance."""
+    """A remark that is kept in the run's metadata."""
 
     key: str
     text: str
 
 
-Entry = Record | Rewind | Scalars | Alarm | Note
+@dataclass(frozen=True)
+class Rewind:
+    """Training continues from this step: delete what was recorded after it."""
+
+    step: int
+
+
+JournalEntry = Record | Rewind | Scalars | Alarm | Note
 
 
 @dataclass
 class Journal:
-    """Writes entries to the run file at `path`, whenever that can be done."""
+    """Writes entries to the run file at `path`, and retries while that fails."""
 
     path: str | os.PathLike[str]
-    described: Sequence[ParameterInfo]
+    parameters: Sequence[ParameterInfo]
     stage: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -95,23 +98,24 @@ class Journal:
     def __post_init__(self) -> None:
         self._run: Run | None = None
         self._ids: list[int] = []
-        self._tied = np.array([d.tied_to is not None for d in self.described], dtype=bool)
-        size = max(1, len(self.described)) * len(COLUMNS) * 8
-        self.outbox: Outbox[Entry] = Outbox(
+        self._tied = np.array([info.tied_to is not None for info in self.parameters], dtype=bool)
+        size = max(1, len(self.parameters)) * len(COLUMNS) * 8
+        self.outbox: Outbox[JournalEntry] = Outbox(
             self._write, f"run file {self.path}", limit=max(64, MEMORY // size)
         )
 
-    def close(self) -> None:
-        """Write what is left and close the file."""
-        self.outbox.close()
+    def close(self, timeout: float = TIMEOUT) -> bool:
+        """Write what is left and close the file; return whether everything was written."""
+        complete = self.outbox.close(timeout)
         self._close()
+        return complete
 
     def _close(self) -> None:
         if self._run is not None:
             self._run.close()
             self._run = None
 
-    def _write(self, entries: Sequence[Entry]) -> None:
+    def _write(self, entries: Sequence[JournalEntry]) -> None:
         try:
             run = self._run or self._open()
             with run.transaction():
@@ -121,7 +125,7 @@ class Journal:
             self._close()
             raise
 
-    def _write_one(self, run: Run, entry: Entry) -> None:
+    def _write_one(self, run: Run, entry: JournalEntry) -> None:
         if isinstance(entry, Record):
             kept = Record(entry.step, entry.values[~self._tied], entry.first)
             run.write_live(kept.rows(self._ids, self.stage))
@@ -138,22 +142,20 @@ class Journal:
                 _write_alarms(run, [alarm for alarm in known if alarm["step"] <= entry.step], self.stage)
 
     def _open(self) -> Run:
-        """Open or make the file and enter what is measured; again after every failure."""
+        """Open or create the file and write the tensors and metadata; repeated after every failure."""
         run = Run.create(self.path)
         try:
-            run.query("PRAGMA busy_timeout = 2000")  # a locked file is tried again, not waited for
+            run.query("PRAGMA busy_timeout = 2000")  # the outbox retries when the file stays locked
             with run.transaction():
-                self._enter(run)
+                self._write_header(run)
         except BaseException:
             run.close()
             raise
         self._run = run
         return run
 
-    def _enter(self, run: Run) -> None:
-        rows = _tensor_rows(self.described, {tensor.name: tensor.id for tensor in run.tensors()})
-        for row in rows:
-            run.add_tensor(row)
+    def _write_header(self, run: Run) -> None:
+        rows = add_tensors(run, self.parameters, tied_names(self.parameters))
         self._ids = [row.id for row in rows if row.tied_to is None]
         run.set_skipped(self.skipped.items())
         known = run.meta
@@ -166,21 +168,8 @@ def _write_alarms(run: Run, alarms: Sequence[Mapping[str, Any]], stage: str) -> 
     run.set_artifact("alarm", stage, list(alarms))
 
 
-def _tensor_rows(described: Sequence[ParameterInfo], known: Mapping[str, int]) -> list[TensorRow]:
-    following = count(max(known.values(), default=0) + 1)
-    ids = dict(known)
-    ids.update((item.name, next(following)) for item in described if item.name not in known)
-    places = locate_all(item.name for item in described)
-    rows = []
-    for item in described:
-        place, tied = places[item.name], ids[item.tied_to] if item.tied_to else None
-        identity = (ids[item.name], item.name, place.component, place.layer, place.role)
-        rows.append(TensorRow(*identity, item.shape, item.dtype, item.numel, tied))
-    return rows
-
-
-def unusable(path: str | os.PathLike[str]) -> str | None:
-    """Why this path can never become a run file; None also where a disk may yet recover."""
+def why_unusable(path: str | os.PathLike[str]) -> str | None:
+    """Why this path can never become a run file; None if it can, perhaps once a disk recovers."""
     if not Path(path).exists():
         return None
     try:

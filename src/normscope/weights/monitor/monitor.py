@@ -1,10 +1,9 @@
-"""Watch a live training run: one line, any loop, any sharding.
+"""Record a live training run: one line in any training loop, any sharding.
 
-The monitor hangs itself on `optimizer.step`. At scheduled steps it copies θ′
-before the step, sums θ and Δ after it, and takes the gradients at the end of
-backward, before anybody clips them; between scheduled steps it does nothing.
-It may fail, but it never fails the training: whatever goes wrong is logged once
-and the loop goes on.
+The monitor registers hooks on `optimizer.step`. At scheduled steps it copies θ′
+before the step, sums θ and Δ after it, and measures the gradients at the end of
+backward, before they are clipped; at all other steps it does nothing. An error in
+the monitor never ends the training: it is logged once and training goes on.
 """
 
 from __future__ import annotations
@@ -23,16 +22,24 @@ from torch.optim import Optimizer
 
 from normscope._version import __version__
 from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor.gradients import EndOfBackward, backward_scale, skipped, step_scale
-from normscope.weights.monitor.journal import Entry, Journal, Rewind, Scalars, unusable
+from normscope.weights.monitor.gradients import EndOfBackward
+from normscope.weights.monitor.journal import Journal, JournalEntry, Rewind, Scalars, why_unusable
 from normscope.weights.monitor.live_measures import LiveMeasures
 from normscope.weights.monitor.monitor_options import MonitorOptions
+from normscope.weights.monitor.optimizer_inspection import (
+    backward_scale,
+    optimizers_of,
+    skips_step,
+    step_scale,
+    updates_any,
+)
+from normscope.weights.monitor.outbox import TIMEOUT
 from normscope.weights.monitor.pace import Pace
 from normscope.weights.monitor.publisher import Publisher
 from normscope.weights.monitor.recorder import Recorder
-from normscope.weights.monitor.sharding import Ranks, inventory, leaves
-from normscope.weights.monitor.wrapped_optimizers import optimizers_of
+from normscope.weights.monitor.sharding import Ranks, gradient_leaves, local_parameters, tied_names
 from normscope.weights.sums.statistics import backend
+from normscope.weights.tensor_rows import tensor_rows
 
 log = logging.getLogger("normscope")
 
@@ -40,8 +47,21 @@ log = logging.getLogger("normscope")
 class Monitor:
     """Records a model's parameters, updates and gradients while it trains.
 
-    Make it after the model is wrapped (DDP, FSDP, torch.compile) and the optimizer
-    made, on every rank. `optimizer` may be several: a step ends when all have stepped.
+    Create it on every rank, after the model is wrapped (DDP, FSDP, torch.compile) and
+    the optimizer exists. With several optimizers, a step ends when all have stepped.
+
+    >>> import tempfile, torch, normscope as ns
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with ns.Monitor(model, optimizer, folder.name + "/run.db") as monitor:
+    ...     for _ in range(2):
+    ...         optimizer.zero_grad()
+    ...         model(torch.ones(4, 2)).mean().backward()
+    ...         optimizer.step()
+    ...     print(f"step {monitor.latest_step}: update norm {monitor.latest['normscope/update/total']:.4f}")
+    step 2: update norm 0.1732
+    >>> folder.cleanup()
     """
 
     def __init__(
@@ -55,34 +75,34 @@ class Monitor:
         self.step = options.step
         """Optimizer steps made so far."""
         self.options = options
+        self._pace = Pace(schedule, options.step)
         self._optimizers = optimizers_of(optimizer)
-        ranks = Ranks.now()
-        held, left_out = inventory(model)
-        owned = {id(item.parameter) for item in held}
-        layout = ranks.agree(held, self._problem(run, ranks, owned))
-        totals = LiveMeasures(layout.described, options.groups, options.scope)
+        ranks = Ranks.current()
+        mine, skipped = local_parameters(model)
+        layout = ranks.agree(mine, self._problem(run, ranks, {id(item.parameter) for item in mine}))
+        tensors = tensor_rows(layout.infos, tied_names(layout.infos), known={})
+        measures = LiveMeasures(tensors, options.groups, options.scope)
         meta = {"monitor": self._provenance(schedule, ranks)}
-        journal = Journal(run, layout.described, options.stage, left_out, meta)
-        self._publisher = Publisher(journal, totals, options) if ranks.rank == 0 else None
+        journal = Journal(run, layout.infos, options.stage, skipped, meta)
+        self._publisher = Publisher(journal, measures, options) if ranks.rank == 0 else None
         self._recorder = Recorder(layout, ranks, options.updates)
-        self._pace = Pace(schedule)
         self._stepped: set[int] = set()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._begun = self._failed = False
         self._scale = 1.0
-        self._backward = EndOfBackward(leaves(model), self._gradients_ready)
+        self._backward = EndOfBackward(gradient_leaves(model), self._gradients_ready)
         self._handles = [o.register_step_pre_hook(self._before) for o in self._optimizers]
         self._handles += [o.register_step_post_hook(self._after) for o in self._optimizers]
-        self._aim()
+        self._plan_step()
 
     @property
     def latest(self) -> Mapping[str, float]:
-        """Totals and groups of the newest record, under the loggers' keys; empty but on the first rank."""
+        """The measures of the newest record, under the loggers' keys; empty on ranks other than 0."""
         return self._publisher.latest if self._publisher else {}
 
     @property
     def latest_step(self) -> int:
-        """The step of `latest`; −1 before there is one."""
+        """The step of `latest`; −1 before the first record."""
         return self._publisher.latest_step if self._publisher else -1
 
     # -- what a training loop may call ---------------------------------------------
@@ -90,41 +110,40 @@ class Monitor:
     def log(self, **values: Any) -> None:
         """Record numbers of the step just made (loss=…, tokens=…), if that step is recorded.
 
-        A tensor is only read (and so waited for) when it is.
+        Reading a tensor waits for the device, so it is read only at recorded steps.
         """
         if self.latest_step == self.step:
             self.log_at(self.step, values)
 
     def log_at(self, step: int, values: Mapping[str, Any]) -> None:
-        """Record numbers of any step."""
+        """Record numbers of any step, recorded or not."""
         with self._guard("logging scalars"):
             if self._publisher is not None:
                 self._put(Scalars(step, {name: _number(value) for name, value in values.items()}))
 
     def state_dict(self) -> dict[str, int]:
-        """What to keep in a checkpoint so that a resumed run goes on in the same file."""
+        """What to save in a checkpoint, so that a resumed run continues in the same run file."""
         return {"step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on from a checkpoint: records of later steps are replaced."""
+        """Continue from a checkpoint: records of later steps are deleted."""
         self.step = int(state["step"])
         if self._begun:
             self._put(Rewind(self.step))
         self._pace.rewind(self.step)
-        self._aim()
+        self._plan_step()
 
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until everything is in the run file and the loggers; whether it is."""
+    def flush(self, timeout: float = TIMEOUT) -> bool:
+        """Wait at most `timeout` seconds; return whether everything is in the run file and the loggers."""
         return self._publisher is None or self._publisher.flush(timeout)
 
-    def close(self) -> None:
-        """Let go of model and optimizer, and write what is left."""
+    def close(self, timeout: float = TIMEOUT) -> bool:
+        """Remove the hooks and write what is left; return whether everything was written."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
         self._backward.close()
-        if self._publisher is not None:
-            self._publisher.close()
+        return self._publisher is None or self._publisher.close(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +155,7 @@ class Monitor:
 
     def _gradients_ready(self) -> None:
         start = time.perf_counter()
-        with self._local("measuring gradients"):
+        with self._guard("measuring gradients", in_record=True):
             self._recorder.measure_gradients("backward")
         self._pace.spend(start)
 
@@ -147,32 +166,32 @@ class Monitor:
             if not self._due:
                 return
             start = time.perf_counter()
-            with self._local("copying parameters"):
+            with self._guard("copying parameters", in_record=True):
                 self._recorder.before_step(optimizer)
             closure = (len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
-            with self._local("measuring gradients"):
-                self._look_at_gradients(optimizer, closure)
+            with self._guard("measuring gradients", in_record=True):
+                self._check_gradients(optimizer, closure)
             self._pace.spend(start)
 
-    def _look_at_gradients(self, optimizer: Optimizer, closure: bool) -> None:
-        """Note the loss scale; where backward gave no sign, take the gradients as they are now."""
+    def _check_gradients(self, optimizer: Optimizer, closure: bool) -> None:
+        """Note the loss scale; if no backward pass was observed, measure the gradients as they are now."""
         if not self.options.gradients:
             return
         if self._recorder.gradients_at == "backward":
             self._scale = backward_scale(optimizer)
         elif not closure:  # with a closure, backward is still to come
             self._recorder.measure_gradients("step", optimizer, step_scale(optimizer))
-            self._backward.listen_to_all()
+            self._backward.hook_all()
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with self._guard("making a record"):
-            if skipped(optimizer):
-                self._recorder.start()
+            if skips_step(optimizer):
+                self._recorder.reset()
                 return
             start = time.perf_counter()
             self._stepped.add(id(optimizer))
             if self._due:
-                with self._local("summing parameters"):
+                with self._guard("summing parameters", in_record=True):
                     self._recorder.after_step(optimizer, keep=self._pace.due(self.step + 2))
             if len(self._stepped) < len(self._optimizers):
                 self._pace.spend(start)
@@ -183,17 +202,17 @@ class Monitor:
                 if self._due:
                     self._record(self._recorder, start)
             finally:
-                self._aim()
+                self._plan_step()
 
     # -- recording -------------------------------------------------------------------
 
-    def _aim(self) -> None:
-        """Decide about the coming step."""
+    def _plan_step(self) -> None:
+        """Decide whether the next step will be recorded."""
         self._due = self._pace.due(self.step + 1)
         self._backward.armed = self._due and self.options.gradients
 
     def _begin(self) -> None:
-        """Before the first step of this process: forget what it replaces, record where it starts."""
+        """Before the first step of this process: delete later records, and record the state at step 0."""
         self._begun = True
         self._put(Rewind(self.step))
         if self.step == 0 and self._pace.due(0):
@@ -201,65 +220,58 @@ class Monitor:
             self._record(recorder, time.perf_counter(), first=True)
 
     def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:
-        """Add up over the ranks and publish; all ranks come here at the same steps, whatever failed."""
-        with self._local("summing parameters"):
+        """Add up over the ranks and publish; every rank calls this at the same steps, even if it failed."""
+        with self._guard("summing parameters", in_record=True):
             recorder.finish()
             if recorder.gradients_at == "backward":
                 recorder.unscale_gradients(self._scale)
         extra = np.array([float(self._failed), 0.0, 0.0])
         if self._publisher is not None:
             extra[1:] = self._pace.timing(start, self._publisher.delivery_time())
-        where, self._failed, self._scale = recorder.gradients_at, False, 1.0
+        gradients_at, self._failed, self._scale = recorder.gradients_at, False, 1.0
         try:
-            record, (failures, cost, elapsed) = recorder.whole(self.step, extra, first)
+            record, (failures, cost, elapsed) = recorder.combine(self.step, extra, first)
         finally:
-            recorder.start()
+            recorder.reset()
         end = time.perf_counter()
         self._pace.learn(self.step, cost, elapsed)
         if failures:
-            self._warn("rank", f"the record of step {self.step} is left out: {int(failures)} ranks failed")
+            where = f"on {int(failures)} of {recorder.ranks.world} ranks"
+            self._warn("rank", f"step {self.step} is not recorded, because measuring failed {where}")
         elif self._publisher is not None:
-            self._publisher.publish(record, where)
+            self._publisher.publish(record, gradients_at)
         self._pace.finish(end)
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: JournalEntry) -> None:
         if self._publisher is not None:
             self._publisher.put(entry)
 
     # -- never failing the training -------------------------------------------------
 
     @contextmanager
-    def _guard(self, what: str) -> Iterator[None]:
-        """Whatever is raised inside is logged once and goes no further."""
+    def _guard(self, action: str, in_record: bool = False) -> Iterator[None]:
+        """Log an exception once instead of raising it; `in_record`, tell the other ranks with the record."""
         try:
             yield
         except Exception as error:
-            self._warn(what, f"{what} failed, training goes on: {type(error).__name__}: {error}")
-
-    @contextmanager
-    def _local(self, what: str) -> Iterator[None]:
-        """Like a guard, and the other ranks hear of it with the record."""
-        try:
-            yield
-        except Exception as error:
-            self._failed = True
-            self._warn(what, f"{what} failed, training goes on: {type(error).__name__}: {error}")
+            self._failed = self._failed or in_record
+            self._warn(action, f"{action} failed, training goes on: {type(error).__name__}: {error}")
 
     def _warn(self, key: str, text: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._warned:
+            self._warned.add(key)
             log.warning("normscope: %s", text)
 
     # -- construction ----------------------------------------------------------------
 
-    def _problem(self, run: str | os.PathLike[str], ranks: Ranks, owned: set[int]) -> str | None:
-        for optimizer in self._optimizers:
-            if not any(id(p) in owned for group in optimizer.param_groups for p in group["params"]):
-                return (
-                    "the optimizer holds none of the model's parameters: make the optimizer after the model "
-                    "is wrapped or moved, and pass the same model to Monitor"
-                )
-        return unusable(run) if ranks.rank == 0 else None
+    def _problem(self, run: str | os.PathLike[str], ranks: Ranks, parameters: set[int]) -> str | None:
+        """Why this rank cannot be monitored; all ranks must hear of it, or the others would wait for it."""
+        if not all(updates_any(optimizer, parameters) for optimizer in self._optimizers):
+            return (
+                "the optimizer has none of the model's parameters: create the optimizer after the model "
+                "is wrapped or moved, and pass the same model to Monitor"
+            )
+        return why_unusable(run) if ranks.rank == 0 else None
 
     def _provenance(self, schedule: Schedule | Budget, ranks: Ranks) -> dict[str, Any]:
         return {

@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
-from normscope.weights.monitor.live_measures import MEASURES
+from normscope.theory.measures.measures import GROUPINGS
+from normscope.theory.measures.update_measures import LIVE_MEASURES
 
-Logger = Callable[[Mapping[str, float], int], None]
-"""Where totals go as well: called with (values by slash-separated key, step)."""
+LoggedValues = Mapping[str, float]
+"""Numbers by slash-separated key: normscope/norm/total, normscope/norm/layer/03."""
+Logger = Callable[[LoggedValues, int], None]
+"""Called with the values of a record and its step."""
+
+NEEDED = {"update": "updates", "alignment": "updates", "gradient": "gradients"}
+"""The option without which a measure is not recorded."""
 
 
 @dataclass(frozen=True)
 class MonitorOptions:
-    """What a monitor records beside the norms, and where it shows it."""
+    """What a monitor records beside the norms, and where it shows it.
+
+    >>> import normscope as ns
+    >>> options = ns.MonitorOptions(updates=False, groups=("total", "layer"))
+    >>> options.logged_measures
+    ('norm', 'gradient')
+    >>> ns.MonitorOptions(updates=False, measures=("norm", "update"))
+    Traceback (most recent call last):
+    normscope.errors.UsageError: the measure 'update' needs updates=True
+    """
 
     updates: bool = True
-    """⟨θ′, Δ⟩ and ‖Δ‖² across the step; takes a copy of the parameters during scheduled steps."""
+    """Record ⟨θ′, Δ⟩ and ‖Δ‖² of each update; needs a copy of the parameters during recorded steps."""
     gradients: bool = True
+    """Record ‖g‖² and ⟨θ′, g⟩ of the gradients before clipping."""
     alarms: bool = True
+    """Warn when something looks wrong: once per problem, in the log and in the run file."""
     stage: str = ""
+    """Name of the training stage, where one run file has several."""
     step: int = 0
-    """Optimizer steps already made: a run resumed from a checkpoint."""
+    """Optimizer steps already made, for a run that continues from a checkpoint."""
     loggers: Sequence[Logger] = ()
-    measures: Sequence[str] = tuple(MEASURES)
+    """Functions of (values, step) that get the measures of every record."""
+    measures: Sequence[str] | None = None
+    """What loggers get: norm, update, alignment, gradient; by default all that are recorded."""
     groups: Sequence[str] = ("total",)
+    """Groups that loggers get the measures of: total, layer, role, component, tensor."""
     scope: str = "body"
-    """What loggers and alarms look at; the run file always has every tensor."""
+    """Parameters that loggers and alarms count: body or all. The run file always has every tensor."""
 
     def __post_init__(self) -> None:
-        for measure in self.measures:
-            if measure not in MEASURES:
-                raise UsageError(f"no live measure is called {measure!r}: known are {', '.join(MEASURES)}")
+        if self.step < 0 or self.step != int(self.step):
+            raise UsageError(f"step must be an integer ≥ 0; got {self.step}")
+        if self.scope not in SCOPES:
+            raise UsageError(f"scope must be {' or '.join(SCOPES)}; got {self.scope!r}")
+        _check("groups", self.groups, GROUPINGS)
+        if self.measures is not None:
+            _check("measures", self.measures, LIVE_MEASURES)
+        for measure in self.measures or ():
+            if not self._recorded(measure):
+                raise UsageError(f"the measure {measure!r} needs {NEEDED[measure]}=True")
+        for logger in self.loggers:
+            if not callable(logger):
+                raise UsageError(
+                    f"a logger must be a function of (values, step), such as those of "
+                    f"normscope.integrations.loggers; got {logger!r}"
+                )
+
+    @property
+    def logged_measures(self) -> tuple[str, ...]:
+        """The measures that loggers get."""
+        return tuple(filter(self._recorded, LIVE_MEASURES) if self.measures is None else self.measures)
+
+    def _recorded(self, measure: str) -> bool:
+        return measure not in NEEDED or bool(getattr(self, NEEDED[measure]))
+
+
+def _check(option: str, given: Sequence[str], known: Collection[str]) -> None:
+    if isinstance(given, str) or not given or not set(given) <= set(known):
+        raise UsageError(f"{option} must be a tuple of one or more of {', '.join(known)}; got {given!r}")

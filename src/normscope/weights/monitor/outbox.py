@@ -1,10 +1,9 @@
-"""Delivery that never fails the sender: a queue, a thread, patience.
+"""Delivery in the background that never fails the sender: a queue, a thread and retries.
 
-What is put in is delivered in order by a background thread. When delivery
-raises, the items stay in memory, the problem is logged once, and it is tried
-again after a growing pause; a training run notices nothing. The run file has
-an outbox, and each logger its own, so that a tracker that hangs holds up
-nothing else.
+Items are delivered in order by a background thread. When delivery raises, the items
+stay in memory, the problem is logged once, and delivery is retried after a pause that
+grows; training is not affected. The run file has one outbox and each logger has its
+own, so that a tracker that hangs delays nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
-PATIENCE = 10.0
-"""Seconds the end of a program waits for what is not yet delivered."""
+TIMEOUT = 10.0
+"""Seconds that closing waits for undelivered items, also at the end of the program."""
 
 log = logging.getLogger("normscope")
 
@@ -29,14 +28,14 @@ log = logging.getLogger("normscope")
 class Outbox(Generic[Item]):
     """Delivers items in the background, in order, at most `batch` at a time.
 
-    `limit` items are kept while they cannot be delivered; beyond it the oldest go.
+    While delivery fails, the newest `limit` items are kept and older ones are dropped.
     """
 
     def __init__(
         self, deliver: Callable[[Sequence[Item]], None], name: str, batch: int = 1024, limit: int = 100_000
     ) -> None:
         self.seconds = 0.0
-        """Processor time spent delivering: part of what recording costs."""
+        """Processor time spent delivering, which is part of the cost of recording."""
         self._deliver, self._name, self._batch, self._limit = deliver, name, batch, limit
         self._items: deque[Item] = deque()
         self._under_way: list[Item] = []
@@ -46,7 +45,7 @@ class Outbox(Generic[Item]):
         self._dropped = 0
 
     def put(self, item: Item) -> None:
-        """Take an item; returns at once and never raises."""
+        """Queue an item; returns at once and never raises."""
         with self._changed:
             self._items.append(item)
             self._drop_beyond_limit()
@@ -58,8 +57,8 @@ class Outbox(Generic[Item]):
                 atexit.register(self.close)
             self._changed.notify_all()
 
-    def flush(self, timeout: float = PATIENCE) -> bool:
-        """Wait until everything is delivered, at most `timeout` seconds; whether it is."""
+    def flush(self, timeout: float = TIMEOUT) -> bool:
+        """Wait at most `timeout` seconds; return whether everything has been delivered."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -67,8 +66,8 @@ class Outbox(Generic[Item]):
             self._hurry = False
             return done
 
-    def close(self, timeout: float = PATIENCE) -> bool:
-        """Deliver what is left and stop; whether everything arrived. May be called twice."""
+    def close(self, timeout: float = TIMEOUT) -> bool:
+        """Deliver what is left and stop; return whether nothing was lost. May be called twice."""
         atexit.unregister(self.close)
         self.flush(timeout)
         with self._changed:
@@ -78,7 +77,7 @@ class Outbox(Generic[Item]):
             self._items.clear()
             self._dropped = 0
         if lost:
-            log.warning("normscope: %s: %d records could not be delivered and are lost", self._name, lost)
+            log.warning("normscope: %s: %d records could not be written and are lost", self._name, lost)
         elif self._thread is not None:
             self._thread.join(timeout)
         return not lost
@@ -94,11 +93,11 @@ class Outbox(Generic[Item]):
             if self._attempt():
                 pause = FIRST_PAUSE
             else:
-                self._rest(pause)
+                self._pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _take(self) -> bool:
-        """Wait for items and take a batch of them; False when the outbox is closed."""
+        """Wait for items and take a batch of them; return False when the outbox is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing)
             if self._closing:
@@ -110,7 +109,7 @@ class Outbox(Generic[Item]):
         start = time.thread_time()
         try:
             self._deliver(self._under_way)
-        except Exception as error:  # whatever a disk or a tracker may raise
+        except Exception as error:  # a disk or a tracker may raise anything
             self._failed(error)
             return False
         finally:
@@ -125,16 +124,20 @@ class Outbox(Generic[Item]):
 
     def _failed(self, error: Exception) -> None:
         if not self._failing:
-            log.warning("normscope: %s: %s; training goes on, records are kept in memory", self._name, error)
+            log.warning(
+                "normscope: %s: %s; training goes on, records are kept in memory and retried",
+                self._name,
+                error,
+            )
         self._failing = True
         with self._changed:
             self._items.extendleft(reversed(self._under_way))
             self._under_way = []
             self._drop_beyond_limit()
 
-    def _rest(self, pause: float) -> None:
+    def _pause(self, pause: float) -> None:
         with self._changed:
-            if self._hurry:  # someone waits for it: try again soon
+            if self._hurry:  # a caller of flush or close is waiting: retry soon
                 self._changed.wait_for(lambda: self._closing, FIRST_PAUSE)
             else:
                 self._changed.wait_for(lambda: self._closing or self._hurry, pause)

@@ -1,76 +1,76 @@
-"""Where a record goes: the run file, the loggers and the alarms. Only the first rank has one."""
+"""Pass records on to the run file, the loggers and the alarms; only rank 0 has a publisher."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from normscope.weights.monitor.alarms import Watch
-from normscope.weights.monitor.journal import Entry, Journal, Note, Record
+from normscope.weights.monitor.alarms import AlarmDetector
+from normscope.weights.monitor.journal import Journal, JournalEntry, Note, Record
 from normscope.weights.monitor.live_measures import LiveMeasures
-from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
-from normscope.weights.monitor.outbox import Outbox
+from normscope.weights.monitor.monitor_options import LoggedValues, Logger, MonitorOptions
+from normscope.weights.monitor.outbox import TIMEOUT, Outbox
 
-Values = Mapping[str, float]
-
-AT_THE_STEP = "gradients are taken at the optimizer's step (after clipping): backward gave no sign of its end"
+AFTER_CLIPPING = (
+    "gradients are measured when optimizer.step begins, after any clipping, "
+    "because no backward pass was observed"
+)
 
 log = logging.getLogger("normscope")
 
 
 class Publisher:
-    """Hands records on; everything slow happens in the outboxes' threads."""
+    """Queues records for every destination; the slow work happens in the threads of the outboxes."""
 
-    def __init__(self, journal: Journal, totals: LiveMeasures, options: MonitorOptions) -> None:
-        self.latest: Values = {}
+    def __init__(self, journal: Journal, measures: LiveMeasures, options: MonitorOptions) -> None:
+        self.latest: LoggedValues = {}
         self.latest_step = -1
         self.journal = journal
-        self._totals, self._options = totals, options
+        self._measures, self._options = measures, options
         self._loggers = [_outbox(logger) for logger in options.loggers]
-        self._watch = Watch()
+        self._alarms = AlarmDetector()
         self._delivered = 0.0
         self._noted = False
 
-    def put(self, entry: Entry) -> None:
-        """Give something to the run file."""
+    def put(self, entry: JournalEntry) -> None:
+        """Queue an entry for the run file."""
         self.journal.outbox.put(entry)
 
     def publish(self, record: Record, gradients_at: str | None) -> None:
-        """Give a record to the run file, the loggers and the alarms."""
+        """Queue a record for the run file and the loggers, and check it for alarms."""
         self.put(record)
         if gradients_at == "step" and not self._noted:
             self._noted = True
-            log.warning("normscope: %s", AT_THE_STEP)
-            self.put(Note("monitor.gradients", AT_THE_STEP))
-        self.latest = self._totals.values(record, self._options.measures)
+            log.warning("normscope: %s", AFTER_CLIPPING)
+            self.put(Note("monitor.gradients", AFTER_CLIPPING))
+        self.latest = self._measures.values(record, self._options.logged_measures)
         self.latest_step = record.step
         for box in self._loggers:
             box.put((self.latest, record.step))
         if self._options.alarms:
-            for alarm in self._watch.look(self._totals.reading(record)):
+            for alarm in self._alarms.check(self._measures.summary(record)):
                 log.warning("normscope: step %d: %s", alarm.step, alarm.message)
                 self.put(alarm)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything has arrived, at most `timeout` seconds for each destination."""
+        """Wait at most `timeout` seconds per destination; return whether everything has arrived."""
         arrived = [self.journal.outbox.flush(timeout), *(box.flush(timeout) for box in self._loggers)]
         return all(arrived)
 
-    def close(self) -> None:
-        """Deliver what is left and end the threads."""
-        self.journal.close()
-        for box in self._loggers:
-            box.close()
+    def close(self, timeout: float = TIMEOUT) -> bool:
+        """Deliver what is left and end the threads; return whether everything has arrived."""
+        arrived = [self.journal.close(timeout), *(box.close(timeout) for box in self._loggers)]
+        return all(arrived)
 
     def delivery_time(self) -> float:
-        """Processor time of the threads since it was asked last."""
+        """Processor time of the threads since the last call."""
         before = self._delivered
         self._delivered = self.journal.outbox.seconds + sum(box.seconds for box in self._loggers)
         return self._delivered - before
 
 
-def _outbox(logger: Logger) -> Outbox[tuple[Values, int]]:
-    def deliver(items: Sequence[tuple[Values, int]]) -> None:
+def _outbox(logger: Logger) -> Outbox[tuple[LoggedValues, int]]:
+    def deliver(items: Sequence[tuple[LoggedValues, int]]) -> None:
         for values, step in items:
             logger(values, step)
 

@@ -1,16 +1,16 @@
-"""What each rank holds of a model, and one all-reduce that makes it whole.
+"""Which part of a model each rank has, and the one all-reduce that adds the parts up.
 
-The sums add up over shards, so a rank sums what it has in its own memory and
-nothing is gathered. What several ranks hold in common must count once:
+Sums add up over shards, so each rank sums what is in its own memory and nothing is
+gathered. What several ranks have in common must be counted once:
 
-    plain tensor (DDP, replicated under TP)   a rank is a team of its own
+    plain tensor (DDP, replicated under TP)   each rank is a team of its own
     DTensor (FSDP2, hybrid mesh, TP)          the mesh is the team: along a sharded dimension every coordinate
-                                              counts its shard, along a replicated one only the first
+                                              counts its shard, along a replicated one only the first does
     FSDP1 (use_orig_params=True)              the process group is the team, every rank counts its slice
 
-A team holds a parameter whole; where several teams hold the same (FSDP inside
-each tensor-parallel coordinate), the team of the lowest rank counts. A rank
-without a parameter (a pipeline stage, an empty shard) adds zero.
+Together the ranks of a team have the complete parameter. When several teams have the
+same one (FSDP inside each tensor-parallel coordinate), only the team of the lowest rank
+counts. A rank without the parameter (another pipeline stage, an empty shard) adds zero.
 """
 
 from __future__ import annotations
@@ -50,29 +50,34 @@ class ParameterInfo:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-@dataclass(frozen=True)
-class Held:
-    """A parameter as this rank holds it."""
+def tied_names(infos: Iterable[ParameterInfo]) -> dict[str, str]:
+    """The name of each tied parameter, and the name of the one that is counted instead."""
+    return {info.name: info.tied_to for info in infos if info.tied_to}
 
-    description: ParameterInfo
+
+@dataclass(frozen=True)
+class LocalParameter:
+    """A parameter, or a shard of one, in this rank's memory."""
+
+    info: ParameterInfo
     parameter: nn.Parameter
     team: frozenset[int]
-    """The ranks that hold it whole, together."""
+    """The ranks that together have the complete parameter."""
     first: bool
-    """Whether this rank is the first of those in the team that hold the same shard."""
+    """Whether this rank is the first in the team that has this shard."""
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor in this rank's own memory, without a copy; complex numbers as pairs."""
+    """The part of a tensor in this rank's memory, not copied; a complex tensor as pairs of real numbers."""
     if isinstance(tensor, DTensor):
         tensor = tensor.to_local().detach()
-        if hasattr(tensor, "wait"):  # an asynchronous collective's result
+        if hasattr(tensor, "wait"):  # the result of an asynchronous collective
             tensor = tensor.wait()
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
 
 
 def local_gradient(parameter: Any) -> Tensor | None:
-    """The gradient's part in this rank's memory, sharded as the parameter is."""
+    """The part of the gradient in this rank's memory, sharded like the parameter."""
     gradient: Any = parameter.grad
     sharded = isinstance(gradient, DTensor) and isinstance(parameter, DTensor)
     if sharded and gradient.placements != parameter.placements:
@@ -80,52 +85,60 @@ def local_gradient(parameter: Any) -> Tensor | None:
     return None if gradient is None else local(gradient)
 
 
-def inventory(model: nn.Module) -> tuple[list[Held], dict[str, str]]:
-    """The parameters of this rank, tied ones after the one that counts, and what is skipped and why."""
+def local_parameters(model: nn.Module) -> tuple[list[LocalParameter], dict[str, str]]:
+    """The parameters of this rank in the model's order, and the reason for each tensor that is skipped.
+
+    Of tied parameters the first is counted; the others name it in `tied_to`.
+    """
     slices = _fsdp1_slices(model)
-    held: list[Held] = []
+    found: list[LocalParameter] = []
     seen: dict[object, str] = {}
     skipped = {unwrapped(name): "buffer" for name, _ in model.named_buffers()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         clean = unwrapped(name)
         if hasattr(parameter, "ds_tensor"):
             raise ModelError(
-                "DeepSpeed ZeRO-3 keeps parameters where a monitor cannot sum them: watch it under FSDP2, "
-                "or scan the checkpoints it saves"
+                "DeepSpeed ZeRO-3 is not supported: its parameters are empty outside its own engine. "
+                "Train with FSDP2, or use normscope scan on the checkpoints it saves"
             )
         if _dtype(parameter) is None:
             skipped[clean] = f"{parameter.dtype} is not a floating-point dtype that is measured"
             continue
-        held.append(_held(clean, parameter, slices.get(id(parameter)), seen.get(_storage(parameter))))
-        seen.setdefault(_storage(parameter), clean)
-    return held, skipped
+        storage = _storage(parameter)
+        found.append(_local_parameter(clean, parameter, slices.get(id(parameter)), seen.get(storage)))
+        seen.setdefault(storage, clean)
+    return found, skipped
 
 
-def _held(name: str, parameter: nn.Parameter, piece: _Slice | None, tied_to: str | None) -> Held:
-    shape = tuple(parameter.shape) if piece is None else piece.shape
-    description = ParameterInfo(name, shape, _dtype(parameter) or "", tied_to)
-    if piece is not None:
-        return Held(description, parameter, piece.team, piece.first)
+def _local_parameter(
+    name: str, parameter: nn.Parameter, fsdp1: _Fsdp1Slice | None, tied_to: str | None
+) -> LocalParameter:
+    shape = tuple(parameter.shape) if fsdp1 is None else fsdp1.shape
+    info = ParameterInfo(name, shape, _dtype(parameter) or "", tied_to)
+    if fsdp1 is not None:
+        return LocalParameter(info, parameter, fsdp1.team, fsdp1.first)
     if isinstance(parameter, DTensor):
         team = frozenset(parameter.device_mesh.mesh.flatten().tolist())
-        return Held(description, parameter, team, _first_replica(parameter))
-    return Held(description, parameter, frozenset({Ranks.now().rank}), first=True)
+        return LocalParameter(info, parameter, team, _first_replica(parameter))
+    return LocalParameter(info, parameter, frozenset({Ranks.current().rank}), first=True)
 
 
 def _dtype(parameter: Tensor) -> str | None:
+    """The name of a dtype that can be summed; None for others."""
     if parameter.is_complex() or parameter.dtype in DTYPES:
         return str(parameter.dtype).removeprefix("torch.")
     return None
 
 
 def _storage(parameter: nn.Parameter) -> object:
-    """What two names share when they are one parameter: the object, or the very same memory."""
+    """A key that is equal for tied parameters: the same object, or the same memory in the same layout."""
     if isinstance(parameter, DTensor) or parameter.numel() == 0 or parameter.device.type == "meta":
         return id(parameter)
     return parameter.data_ptr(), tuple(parameter.shape), parameter.stride()
 
 
 def _first_replica(parameter: DTensor) -> bool:
+    """Whether this rank comes first along every replicated dimension of the mesh."""
     place = parameter.device_mesh.get_coordinate()
     if place is None:
         return False
@@ -133,7 +146,7 @@ def _first_replica(parameter: DTensor) -> bool:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _Fsdp1Slice:
     shape: tuple[int, ...]
     team: frozenset[int]
     first: bool
@@ -148,84 +161,90 @@ def _fsdp1_modules(model: nn.Module) -> list[Any]:
     return [module for module in wrapped if module._handle is not None]
 
 
-def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Slice]:
-    """Original shapes of the parameters that FSDP1 shows as flat slices, by the parameter's id."""
+def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Fsdp1Slice]:
+    """By its id, the original shape of each parameter that FSDP1 presents as a flat slice."""
     return dict(item for module in _fsdp1_modules(model) for item in _slices_of(module))
 
 
-def leaves(model: nn.Module) -> list[Tensor]:
-    """What autograd accumulates gradients in: the parameters, or under FSDP1 what they are slices of."""
+def gradient_leaves(model: nn.Module) -> list[Tensor]:
+    """The tensors that autograd accumulates gradients in: the parameters, or FSDP1's flat parameters."""
     flat = [module._handle.flat_param for module in _fsdp1_modules(model)]
     sliced = _fsdp1_slices(model)
     return [*flat, *(p for p in model.parameters() if id(p) not in sliced)]
 
 
-def _slices_of(module: Any) -> Iterable[tuple[int, _Slice]]:
+def _slices_of(module: Any) -> Iterable[tuple[int, _Fsdp1Slice]]:
     flat = module._handle.flat_param
     if flat._params is None:
         raise ModelError(
-            "FSDP was made with use_orig_params=False, which hides the parameters from everyone: "
+            "FSDP with use_orig_params=False hides the individual parameters: "
             "pass use_orig_params=True to FullyShardedDataParallel"
         )
     ranks = dist.get_process_group_ranks(module.process_group)
     first = module._handle.uses_sharded_strategy or dist.get_rank() == ranks[0]
     for parameter, shape in zip(flat._params, flat._shapes, strict=True):
-        yield id(parameter), _Slice(tuple(shape), frozenset(ranks), first)
+        yield id(parameter), _Fsdp1Slice(tuple(shape), frozenset(ranks), first)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The whole model as all ranks agree on it; index i of a record is `described[i]`."""
+    """The whole model as all ranks agree on it; row i of a record belongs to `infos[i]`."""
 
-    described: tuple[ParameterInfo, ...]
-    indices: NDArray[np.int64]
+    infos: tuple[ParameterInfo, ...]
+    """All parameters of the model."""
     parameters: tuple[nn.Parameter, ...]
-    """Those of this rank, each with its place in `described`; tied ones only once."""
-    counts: NDArray[np.bool_]
-    speaks: NDArray[np.bool_]
-    """Which of them this rank adds to the sums, and for which it reports lr and weight decay."""
+    """The parameters of this rank; tied ones only once."""
+    indices: NDArray[np.int64]
+    """The position of each of `parameters` in `infos`."""
+    counted: NDArray[np.bool_]
+    """Whether this rank adds its sums of the parameter to the record."""
+    reported: NDArray[np.bool_]
+    """Whether this rank reports the parameter's learning rate and weight decay."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that train one model together; a single process where nothing is distributed."""
+    """The processes that train one model together; a single one without torch.distributed."""
 
     rank: int = 0
     world: int = 1
 
     @classmethod
-    def now(cls) -> Ranks:
-        """The default process group, if there is one."""
+    def current(cls) -> Ranks:
+        """This process in the default process group, if there is one."""
         if dist.is_available() and dist.is_initialized():
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
-    def agree(self, held: list[Held], problem: str | None = None) -> Layout:
-        """Put together what every rank holds; every rank must call it. A problem on one is raised on all."""
-        mine = ([item.description for item in held], problem)
-        everyone = [mine]
+    def agree(self, mine: list[LocalParameter], problem: str | None = None) -> Layout:
+        """Collect what every rank has; every rank must call this. One rank's problem is raised on all."""
+        sent = ([item.info for item in mine], problem)
+        received = [sent] * self.world
         if self.world > 1:
-            everyone = [mine] * self.world
-            dist.all_gather_object(everyone, mine)
-        for _, trouble in everyone:
+            dist.all_gather_object(received, sent)
+        for _, trouble in received:
             if trouble:
                 raise UsageError(trouble)
-        return self._layout(held, [descriptions for descriptions, _ in everyone])
+        return self._layout(mine, [infos for infos, _ in received])
 
-    def _layout(self, held: list[Held], everyone: list[list[ParameterInfo]]) -> Layout:
-        lowest: dict[str, int] = {}
-        whole: dict[str, ParameterInfo] = {}
-        for rank, descriptions in enumerate(everyone):
-            for item in descriptions:
-                lowest.setdefault(item.name, rank)
-                whole.setdefault(item.name, item)
-        place = {name: i for i, name in enumerate(whole)}
-        kept = [item for item in held if item.description.tied_to is None]
-        owned = np.array([lowest[item.description.name] == self.rank for item in kept], dtype=bool)
-        counts = [item.first and lowest[item.description.name] in item.team for item in kept]
-        indices = np.array([place[item.description.name] for item in kept], dtype=np.int64)
-        parameters = tuple(item.parameter for item in kept)
-        return Layout(tuple(whole.values()), indices, parameters, np.array(counts, dtype=bool), owned)
+    def _layout(self, mine: list[LocalParameter], everyone: list[list[ParameterInfo]]) -> Layout:
+        lowest: dict[str, int] = {}  # the lowest rank that has the parameter
+        infos: dict[str, ParameterInfo] = {}
+        for rank, theirs in enumerate(everyone):
+            for info in theirs:
+                lowest.setdefault(info.name, rank)
+                infos.setdefault(info.name, info)
+        position = {name: i for i, name in enumerate(infos)}
+        kept = [item for item in mine if item.info.tied_to is None]
+        names = [item.info.name for item in kept]
+        counted = [item.first and lowest[item.info.name] in item.team for item in kept]
+        return Layout(
+            infos=tuple(infos.values()),
+            parameters=tuple(item.parameter for item in kept),
+            indices=np.array([position[name] for name in names], dtype=np.int64),
+            counted=np.array(counted, dtype=bool),
+            reported=np.array([lowest[name] == self.rank for name in names], dtype=bool),
+        )
 
     def add_up(self, values: Array) -> Array:
         """The element-wise sum over all ranks: the one all-reduce of a record."""
@@ -238,15 +257,15 @@ class Ranks:
         return tensor.cpu().numpy()
 
 
-def _all_reduce(tensor: Tensor, patience: float = 1.0) -> None:
+def _all_reduce(tensor: Tensor, timeout: float = 1.0) -> None:
     """Add up over the ranks, and wait until gloo's thread has dropped the tensor.
 
-    For that it takes the interpreter's lock, a moment after the sum is there. A program
-    whose last act was this sum may be at its end by then, and Python (before 3.14) ends a
-    thread that comes for the lock so late in a way that aborts the process.
+    To drop it, gloo's thread takes the GIL shortly after the sum has arrived. If the
+    program ends in that moment, Python before 3.14 kills a thread that asks for the GIL
+    during shutdown in a way that aborts the process.
     """
-    held = sys.getrefcount(tensor)
+    references = sys.getrefcount(tensor)
     dist.all_reduce(tensor)
-    end = time.monotonic() + patience
-    while sys.getrefcount(tensor) > held and time.monotonic() < end:
+    end = time.monotonic() + timeout
+    while sys.getrefcount(tensor) > references and time.monotonic() < end:
         time.sleep(1e-5)

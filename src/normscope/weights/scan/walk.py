@@ -1,10 +1,9 @@
-"""One tensor across all its checkpoints, a block at a time, so that each byte is read once.
+"""Walk one tensor through all its checkpoints, block by block, so that each byte is read once.
 
-Block by block: the block of the first checkpoint stays at hand as θ₀, the one
-just summed becomes θ′ of the next. The kernel does that itself for a window of
-several blocks and checkpoints at once, without the interpreter in between. Of
-mapped files nothing is copied; of others a block a checkpoint is held, or the
-pieces of three checkpoints where a file is packed in larger ones.
+For each block, the first checkpoint's is kept as θ₀, and the one just summed is θ′ of the
+next. The kernel does this for a window of several blocks and checkpoints in one call, without
+the interpreter in between. Mapped files are not copied; of other files, one block per checkpoint is
+in memory, or three whole pieces where a file is compressed in pieces larger than a block.
 """
 
 from __future__ import annotations
@@ -13,18 +12,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from normscope.checkpoints.arrays import as_tensor
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
 from normscope.weights.scan.plan import Chain
 from normscope.weights.sums.statistics import RunningSums, Stretch, Sums
 
 BLOCK = 1 << 20
-"""Bytes summed at a time. Measured: docs/benchmarks.md."""
+"""Bytes summed at a time; the fastest size measured (docs/benchmarks.md)."""
 SPAN = 1 << 25
-"""Bytes of a tensor that one worker takes."""
+"""Bytes of a tensor that make one part, for one worker."""
 WINDOW = 1 << 28
-"""Bytes of mapped files that one worker looks at together; then their pages are let go."""
+"""Bytes of mapped files that one worker reads together; then their pages are released."""
 SEGMENT = 16
-"""Checkpoints that are looked at together."""
+"""Checkpoints that are read together."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,15 @@ class Part:
 
 
 def parts(tensor: Tensor, chain: Chain, checkpoints: Sequence[Checkpoint]) -> Iterator[Part]:
-    """The tensor cut into parts that workers can take, by whole grains; an empty tensor is one empty part.
+    """Divide a tensor into parts for the workers; an empty tensor is one empty part.
 
-    What can only be unpacked from front to back is not cut: a second worker would unpack it all again.
+    Parts are multiples of what the checkpoints unpack at once. A tensor that can only be unpacked
+    from front to back is one part: a second worker would have to unpack everything before its own.
     """
     read = [checkpoints[i] for i in chain.reads] if tensor.nbytes > SPAN else []
     granularity = max((checkpoint.read_granularity(tensor.name) for checkpoint in read), default=1)
-    whole = math.lcm(granularity, WIDTHS[tensor.dtype])
-    step = max(1, SPAN // whole) * whole // WIDTHS[tensor.dtype]
+    unit = math.lcm(granularity, WIDTHS[tensor.dtype])
+    step = max(1, SPAN // unit) * unit // WIDTHS[tensor.dtype]
     if any(checkpoint.sequential(tensor.name) for checkpoint in read):
         step = tensor.numel
     for start in range(0, max(tensor.numel, 1), step):
@@ -59,21 +60,21 @@ def parts(tensor: Tensor, chain: Chain, checkpoints: Sequence[Checkpoint]) -> It
 
 def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint]) -> list[Sums]:
     """The sums of a part for each row of its chain, in the order of the checkpoints."""
-    links = [_Link(checkpoints[i], part.tensor.name, i in part.chain.rows) for i in part.chain.reads]
-    dtypes = {link.dtype for link in links}
+    members = [_ChainMember(checkpoints[i], part.tensor.name, i in part.chain.rows) for i in part.chain.reads]
+    dtypes = {member.dtype for member in members}
     common = dtypes.pop() if len(dtypes) == 1 else "float64"
-    window, together = _reach(links)
+    window, together = _read_sizes(members)
     step = max(1, window // WIDTHS[common])
     block = max(1, BLOCK // WIDTHS[common]) * WIDTHS[common]
     totals = RunningSums(len(part.chain.rows))
     for start in range(part.start, part.stop, step):
         stop = min(start + step, part.stop)
-        _add(totals, common, links, (start, stop), together, block)
+        _add(totals, common, members, (start, stop), together, block)
     return totals.rows()
 
 
-class _Link:
-    """One checkpoint of a chain, for one tensor; `wanted` if it gets a row. Positions count elements."""
+class _ChainMember:
+    """One checkpoint of a chain, for one tensor; `wanted` if it gets a row. Positions are in elements."""
 
     __slots__ = ("checkpoint", "dtype", "name", "wanted")
 
@@ -89,44 +90,49 @@ class _Link:
         self.checkpoint.drop(self.name, start * width, stop * width)
 
 
-def _reach(links: Sequence[_Link]) -> tuple[int, int]:
-    """Bytes of each checkpoint, and how many checkpoints, to look at together.
+def _read_sizes(members: Sequence[_ChainMember]) -> tuple[int, int]:
+    """The bytes of each checkpoint, and the number of checkpoints, to read together.
 
-    Where a read is no copy, many blocks of many checkpoints; where bytes are unpacked in large
-    pieces, a whole piece, but of one checkpoint after the other; else a block of many.
+    If reads need no copy, many blocks of many checkpoints; if bytes are unpacked in pieces larger
+    than a block, one piece of one checkpoint after the other; otherwise one block of many.
     """
-    if len({link.dtype for link in links}) > 1:
+    if len({member.dtype for member in members}) > 1:
         return BLOCK, SEGMENT
-    if all(link.checkpoint.zero_copy(link.name) for link in links):
-        return max(1, WINDOW // min(len(links), SEGMENT) // BLOCK) * BLOCK, SEGMENT
-    granularity = max(link.checkpoint.read_granularity(link.name) for link in links)
+    if all(member.checkpoint.zero_copy(member.name) for member in members):
+        return max(1, WINDOW // min(len(members), SEGMENT) // BLOCK) * BLOCK, SEGMENT
+    granularity = max(member.checkpoint.read_granularity(member.name) for member in members)
     return (granularity, 1) if granularity > BLOCK else (BLOCK // granularity * granularity, SEGMENT)
 
 
 def _add(
-    totals: RunningSums, dtype: str, links: Sequence[_Link], cut: tuple[int, int], together: int, block: int
+    totals: RunningSums,
+    dtype: str,
+    members: Sequence[_ChainMember],
+    cut: tuple[int, int],
+    together: int,
+    block: int,
 ) -> None:
-    """Add one window of all checkpoints, so many at a time, and let each go when it is done with."""
+    """Add one window of all checkpoints, `together` at a time, and release each as soon as possible."""
     initial = previous = None
     row = 0
-    kept: list[_Link] = []
-    for first in range(0, len(links), together):
-        segment = links[first : first + together]
-        buffers = [link.load(*cut, dtype) for link in segment]
-        wanted = bytes(link.wanted for link in segment)
+    kept: list[_ChainMember] = []
+    for first in range(0, len(members), together):
+        segment = members[first : first + together]
+        buffers = [member.load(*cut, dtype) for member in segment]
+        wanted = bytes(member.wanted for member in segment)
         totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
         row += sum(wanted)
         initial, previous = initial or buffers[0], buffers[-1]
-        for link in (*kept[1:], *segment[:-1]):  # all but θ₀ and the next one's θ′
-            if link is not links[0]:
-                link.drop(*cut)
-        kept = [links[0], segment[-1]]
-    for link in kept:
-        link.drop(*cut)
+        for member in (*kept[1:], *segment[:-1]):  # θ₀ and the θ′ of the next segment are still needed
+            if member is not members[0]:
+                member.drop(*cut)
+        kept = [members[0], segment[-1]]
+    for member in kept:
+        member.drop(*cut)
 
 
 def load(checkpoint: Checkpoint, name: str, cut: tuple[int, int], wanted: str) -> Buffer:
-    """These elements of a tensor in the dtype wanted: its own, or float64."""
+    """Read some elements of a tensor, in its own dtype or as float64."""
     dtype = checkpoint.tensors[name].dtype
     width = WIDTHS[dtype]
     raw = checkpoint.read(name, cut[0] * width, cut[1] * width)
@@ -134,7 +140,4 @@ def load(checkpoint: Checkpoint, name: str, cut: tuple[int, int], wanted: str) -
 
 
 def _as_float64(raw: Buffer, dtype: str) -> Buffer:
-    import torch
-
-    values = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)) if len(raw) else torch.empty(0)
-    return values.to(torch.float64).numpy().tobytes()
+    return as_tensor(raw, dtype).double().numpy().tobytes()

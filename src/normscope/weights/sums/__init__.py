@@ -1,5 +1,5 @@
 """The additive sums of parameters, for bytes on disk (`statistics`) and for live tensors (`live_sums`).
 
-Every number normscope knows about parameters follows from these sums; nothing else in the package
-computes them.
+Both use the compiled kernel (`_kernel.c`) where they can and torch (`tensor_sums`) where they
+cannot. Nothing else in the package computes these sums.
 """

@@ -3,23 +3,22 @@
  *
  *   sumsq = |theta|^2, dot = <previous, delta>, sumsq_delta = |delta|^2, dot_init = <initial, theta>,
  *
- * and the largest magnitude and the number of non-finite values beside them. `chain` does it along a
+ * and also the largest magnitude and the number of non-finite values. `chain` computes them along a
  * series of checkpoints, `sums_many` for many tensors of a live model.
  *
- * RUN elements are summed in float32 lanes, each adding a dozen terms, and the runs are
- * added up in float64. The relative error of |theta| is near 1e-9 for values that vary, and
- * below 1e-7 for the worst there are, all equal; at any length.
- * RUNs are taken a BLOCK at a time. Three kinds of block leave this
- * fast path and are done again, element by element in float64: one that holds a
- * non-finite value (found by its bit pattern; it is counted and left out of the
- * sums), one so large or so small that float32 squares would overflow or
- * vanish, and one whose float32 sums came out non-finite.
+ * RUN elements are summed in float32 lanes, a dozen terms per lane, and the sums of the runs are
+ * added up in float64. The relative error of |theta| is about 1e-9 for values that vary, and
+ * below 1e-7 in the worst case, all values equal; at any length.
+ * The check for exceptions is made once per BLOCK. Three kinds of block are computed again, element
+ * by element in float64: those with a non-finite value (recognised by its bit pattern; it is
+ * counted and left out of the sums), those with values so large or so small that their float32
+ * squares would overflow or vanish, and those whose float32 sums are not finite.
  *
  * float64 input is summed in float64 lanes throughout.
  *
- * _lanes.h holds the fast path; it is included once for each instruction set
- * and the best one the processor has is chosen at import. GCC and Clang only: the
- * lanes are their vector extension. Nothing knows Python but the last section.
+ * The fast path is in _lanes.h, which is included once per instruction set; the best one that
+ * the processor has is chosen at import. It needs GCC or Clang, whose vector extension the
+ * lanes are. Only the last section depends on Python.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -32,7 +31,7 @@
 #include <string.h>
 
 #define BLOCK 4096 /* elements checked together */
-#define AHEAD 4096 /* bytes: theta comes from memory, and the processor's own prefetch ends at a page */
+#define AHEAD 4096 /* bytes prefetched: theta comes from memory, and the processor's own prefetch stops at a page end */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef struct {
@@ -40,7 +39,7 @@ typedef struct {
     uint64_t nonfinite;
 } Sums;
 
-/* ---- one element of any type, as float64; the slow path and the tails ---- */
+/* ---- one element of any dtype as float64: for the slow path and the ends of arrays ---- */
 
 typedef enum { F64, F32, BF16, F16, F8_E4M3FN, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, DTYPES } DType;
 static const size_t WIDTH[DTYPES] = {8, 4, 2, 2, 1, 1, 1, 1};
@@ -93,7 +92,7 @@ static void slow_block(DType dtype, const char *t, const char *p, const char *z,
     }
 }
 
-/* Take a block's sums over, unless one is not finite: then 0, and nothing is taken. */
+/* Add the sums of a block to s and return 1; if one of them is not finite, add nothing and return 0. */
 INLINE int accept(const Sums *b, Sums *s) {
     if (!finite64(b->sumsq) || !finite64(b->dot) || !finite64(b->sumsq_delta) || !finite64(b->dot_init)) return 0;
     s->sumsq += b->sumsq;
@@ -104,7 +103,7 @@ INLINE int accept(const Sums *b, Sums *s) {
     return 1;
 }
 
-/* ---- the fast path, once for each instruction set ---- */
+/* ---- the fast path, once per instruction set ---- */
 
 typedef void Walk(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s);
 
@@ -137,21 +136,21 @@ static Walk *walk = walk_baseline;
 static const char *instruction_set = "baseline";
 
 static void choose_instruction_set(void) {
-    const char *asked = getenv("NORMSCOPE_INSTRUCTION_SET"); /* "baseline", to try what other machines run */
+    const char *asked = getenv("NORMSCOPE_INSTRUCTION_SET"); /* "baseline", to test what older processors run */
     if (asked && !strcmp(asked, "baseline")) return;
 #if defined(__x86_64__) && defined(__linux__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         walk = walk_avx512;
         instruction_set = "avx512";
-    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) { /* and f16c, older than both */
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) { /* and so f16c */
         walk = walk_avx2;
         instruction_set = "avx2";
     }
 #endif
 }
 
-/* ---- float8: 256 values a format, from the definition of each ---- */
+/* ---- float8: the 256 values of each format, from its definition ---- */
 
 static void fill_f8(DType dtype, int mantissa, int bias, int fnuz) {
     int exponents = 7 - mantissa, most = (1 << exponents) - 1;
@@ -170,7 +169,7 @@ static void fill_f8(DType dtype, int mantissa, int bias, int fnuz) {
 
 /* ---- Python ---- */
 
-/* A buffer, or None as no buffer; its address in *at. 0 on error. */
+/* Borrow a buffer and set *at to its address, or to NULL for None. Returns 0 on error. */
 static int borrow(PyObject *from, Py_buffer *view, const char **at) {
     *at = NULL;
     if (from == Py_None) return 1;
@@ -179,13 +178,13 @@ static int borrow(PyObject *from, Py_buffer *view, const char **at) {
     return 1;
 }
 
-/* chain(dtype, initial, previous, buffers, wanted, block, totals): one stretch of a tensor through
- * several checkpoints, without coming back to Python in between.
+/* chain(dtype, initial, previous, buffers, wanted, block, totals): sum the same stretch of a tensor in
+ * several checkpoints, without returning to Python in between.
  *
- * A block of so many bytes is taken through all buffers before the next one, so that each finds its
- * predecessor and the first one in the cache. Where `wanted` has a 1 the six sums of the block are
- * added to the next row of `totals`. `previous` may be None: then the first buffer has none;
- * `initial` too: then it is the first buffer. */
+ * `block` bytes of all buffers are summed before the next block, so that the predecessor and the
+ * first checkpoint are still in the cache. For each buffer whose mark in `wanted` is 1, the six sums
+ * of the block are added to the next row of `totals`. If `previous` is None, the first buffer has no
+ * predecessor; if `initial` is None, the first buffer is the initial one. */
 typedef struct { const char *initial, *previous, **at; Py_ssize_t count, size, block; const char *wanted; } Chain;
 
 static void walk_chain(DType dtype, const Chain *c, double *totals) {
@@ -207,7 +206,7 @@ static void walk_chain(DType dtype, const Chain *c, double *totals) {
     }
 }
 
-/* Why a chain cannot be walked, or NULL. The views are those of initial, previous and the buffers. */
+/* What is wrong with the arguments of chain, or NULL. `views` are of initial, previous and the buffers. */
 static const char *fault(int dtype, const Chain *c, const Py_buffer *views, Py_ssize_t wanted, Py_ssize_t rows) {
     if (dtype < 0 || dtype >= DTYPES) return "no dtype has that number";
     if (!c->count || wanted != c->count) return "one mark for each buffer was expected";
@@ -262,11 +261,12 @@ static PyObject *chain(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* sums_many(work, out): the sums of many arrays in one call, by address.
+/* sums_many(work, out): the sums of many arrays, given by address, in one call.
  *
- * work holds int64 rows (dtype, elements, theta, previous, initial), an address of 0 for none;
- * out takes one row of six doubles each. For a live model of thousands of small tensors, where
- * borrowing a buffer a tensor would cost more than the sums. The caller keeps the memory alive. */
+ * work has int64 rows (dtype, elements, theta, previous, initial) with address 0 for a missing
+ * array; out gets one row of six doubles for each. This is for live models with thousands of small
+ * tensors, where borrowing one buffer per tensor would take longer than the sums. The caller must
+ * keep the memory alive. */
 static PyObject *sums_many(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer work, out;
@@ -293,7 +293,7 @@ static PyObject *sums_many(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* copy_many(work): int64 rows (to, from, bytes), copied without the GIL. */
+/* copy_many(work): copy the arrays given by int64 rows (to, from, bytes), without the GIL. */
 static PyObject *copy_many(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer work;

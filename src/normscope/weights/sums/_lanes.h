@@ -1,17 +1,18 @@
-/* The sums of whole blocks, in lanes of one instruction set. Included by _kernel.c
- * with LANES (a lane is 4 bytes), ISA(name) and TARGET defined, and where the
- * instruction set has one instruction for what GCC would spell in four: HALF(x)
- * widens LANES halves, BYTES(at) 2 * LANES bytes to int16, LARGER16 and LARGER32 keep
- * the larger of signed lanes. */
+/* The sums of whole blocks, in lanes of one instruction set. _kernel.c includes this file with
+ * LANES (a lane is 4 bytes), ISA(name) and TARGET defined. It also defines the following if the
+ * instruction set has a single instruction for them, where GCC would use four: HALF(x) widens LANES
+ * halves, BYTES(at) widens 2 * LANES bytes to int16, LARGER16 and LARGER32 select the larger of
+ * signed lanes. */
 
 #ifndef LARGER16
 #define LARGER16(a, b) (((a) & ((a) > (b))) | ((b) & ~((a) > (b))))
 #define LARGER32 LARGER16
 #endif
 
-/* Elements summed in float32 before float64 takes over: 8 groups of four vectors, so that each lane
- * adds as often whatever their width. Equal values, squared, round the same way each time: this bounds
- * the error, not the length. The squares of bfloat16 are short and round less. */
+/* Elements summed in float32 before the sum is added in float64: 8 groups of four vectors, so that a
+ * lane adds equally often at any vector width. The squares of equal values are all rounded in the same
+ * direction, so the error depends on this number, not on the length of the array. The squares of
+ * bfloat16 have few digits and are rounded less. */
 #define RUN(dtype) ((size_t)((dtype) == BF16 ? 32 : 8) * 4 * LANES)
 
 #define f32v ISA(f32v)
@@ -46,8 +47,8 @@ typedef float half_f32v __attribute__((vector_size(2 * LANES)));
 typedef double d64v __attribute__((vector_size(4 * LANES)));
 typedef int64_t i64v __attribute__((vector_size(4 * LANES)));
 
-/* ---- 2 * LANES elements as float32, in an order of the loader's own ----
- * The order may be any: all arrays of a call have one dtype, and sums do not mind. */
+/* ---- 2 * LANES elements as float32, in an order that depends on the dtype ----
+ * The order does not matter: all arrays of a call have one dtype, and they are only summed. */
 
 typedef struct { f32v a, b; } Pair;
 
@@ -58,7 +59,7 @@ TARGET INLINE Pair load_f32(const char *at, size_t i) {
     return (Pair){a, b};
 }
 
-/* A bfloat16 is the upper half of a float32: two neighbours in a word, one shift and one mask. */
+/* A bfloat16 is the upper half of a float32: a shift and a mask make two of them from one word. */
 TARGET INLINE Pair load_bf16(const char *at, size_t i) {
     u32v w;
     memcpy(&w, at + 2 * i, sizeof w);
@@ -83,9 +84,10 @@ TARGET INLINE Pair load_f16(const char *at, size_t i) {
 #endif
 }
 
-/* A float8 moved to the upper bits of a half is its value but for the exponent's bias, which one
- * multiplication puts right; its NaN is set by hand. float8_e5m2 is the upper byte of a half. The
- * exponents of e5m2fnuz go one further than a half's: it and other machines look values up. */
+/* A float8 shifted to the upper bits of a half has its value except for the exponent's bias, which
+ * one multiplication corrects; NaN is set separately. float8_e5m2 is the upper byte of a half. The
+ * exponents of e5m2fnuz exceed those of a half by one; it is looked up in a table, as is every float8
+ * on other processors. */
 TARGET INLINE Pair load_f8(DType dtype, const char *at, size_t i) {
 #ifdef BYTES
     if (dtype != F8_E5M2FNUZ) {
@@ -114,8 +116,8 @@ TARGET INLINE Pair load(DType dtype, const char *at, size_t i) {
     return load_f8(dtype, at, i);
 }
 
-/* ---- the largest magnitude, as the bits without the sign: they order like the values,
- * and infinity and NaN come out on top. 16-bit types are compared before they are widened. ---- */
+/* ---- the largest magnitude, as bits without the sign: they sort like the values, with infinity
+ * and NaN above all others. 16-bit dtypes are compared before they are widened. ---- */
 
 TARGET INLINE i16v sizes16(i16v top, const char *at, size_t i) {
     i16v w;
@@ -144,18 +146,19 @@ TARGET INLINE double total(d64v x) {
     return sum;
 }
 
-/* Float32 lanes added to half as many of float64. In halves by memcpy, which GCC keeps in registers:
- * a vector of all lanes in float64, wider than the machine's, it would take apart element by element. */
+/* Add float32 lanes to half as many float64 lanes. The two halves are separated by memcpy, which GCC
+ * keeps in registers; a float64 vector of all lanes would be wider than the processor's, and GCC would
+ * handle it element by element. */
 TARGET INLINE d64v wide(d64v sum, f32v x) {
     half_f32v h[2];
     memcpy(h, &x, sizeof x);
     return sum + (__builtin_convertvector(h[0], d64v) + __builtin_convertvector(h[1], d64v));
 }
 
-/* A block of n elements, whole RUNs, in float32; 0 when it must be done again in float64. `dtype`
- * and the presence of `p` and `z` are constants at every call, so each combination is a loop of
- * its own. The products of four vectors are added to each other and then, once, to the running sum:
- * short chains to wait for, and few roundings in a row. */
+/* Sum a block of n elements, a multiple of RUN, in float32; 0 if it must be computed again in float64.
+ * `dtype` and the presence of `p` and `z` are constants at every call, so each combination is compiled
+ * to a loop of its own. The products of four vectors are added to each other and then, once, to the
+ * running sum: this makes dependency chains short and roundings in a row few. */
 TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const char *z, size_t n, Sums *s) {
     const size_t length = RUN(dtype);
     d64v sumsq = {0}, dots = {0}, deltas = {0}, inits = {0};
@@ -198,7 +201,7 @@ TARGET INLINE int fast_block(DType dtype, const char *t, const char *p, const ch
     }
     Sums b = {total(sumsq), total(dots), total(deltas), total(inits), 0, 0};
     b.absmax = largest(dtype, top16, sizes32(top32[0], (f32v)top32[1]));
-    /* Between these, squares, products and their sums stay well inside float32. */
+    /* Between these limits, squares, products and their sums are well within the range of float32. */
     int inside = b.absmax == 0 || (b.absmax >= 0x1p-30 && b.absmax <= 0x1p55);
     return inside && accept(&b, s);
 }

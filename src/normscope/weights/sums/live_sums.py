@@ -1,9 +1,9 @@
-"""The sums of many live tensors at once: one call for a model, whatever the number of its tensors.
+"""The sums of many live tensors at once: one call per model, however many tensors it has.
 
-On the CPU the compiled kernel gets a table of addresses, large tensors cut into
-pieces for several threads. Everything else (other devices, odd strides, mixed
-dtypes, no compiler) goes tensor by tensor through torch in float64, and comes
-back in one transfer a device. Both count non-finite values and leave them out.
+On the CPU the compiled kernel gets a table of addresses, with large tensors cut into
+pieces for several threads. Everything else (other devices, non-contiguous tensors, mixed
+dtypes, no compiler) is summed tensor by tensor with torch in float64, and fetched in one
+transfer per device. Both ways count non-finite values and leave them out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.weights.sums.statistics import CODES, Sums
+from normscope.weights.sums.tensor_sums import tensor_sums
 
 try:
     from normscope.weights.sums import _kernel
@@ -28,7 +29,7 @@ except ImportError:  # no compiler when the package was installed
 Array = NDArray[np.float64]
 Words = NDArray[np.int64]
 
-PIECE = 1 << 20  # elements a thread takes at a time
+PIECE = 1 << 20  # elements that a thread sums at a time
 SUMSQ, DOT, DELTA, INIT, ABSMAX, NONFINITE = range(len(Sums._fields))
 DTYPES = {getattr(torch, name): code for name, code in CODES.items()}
 
@@ -59,7 +60,7 @@ def sums_of(
 
 
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy every source to its target, on the CPU at the speed of memory."""
+    """Copy every source to its target; on the CPU, at the speed of memory."""
     to, came = _addresses(targets), _addresses(sources)
     native = (to[0] >= 0) & (to[0] == came[0])
     if native.any():
@@ -71,7 +72,7 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 def _addresses(tensors: Sequence[Tensor]) -> tuple[Words, Words, Words]:
-    """Dtype code (−1 where the kernel cannot read it), elements and address of each tensor."""
+    """The dtype code (−1 if the kernel cannot read it), number of elements and address of each tensor."""
     if _kernel is None:
         return np.full(len(tensors), -1), np.zeros(len(tensors), np.int64), np.zeros(len(tensors), np.int64)
     known = DTYPES.get
@@ -84,7 +85,7 @@ def _addresses(tensors: Sequence[Tensor]) -> tuple[Words, Words, Words]:
 
 
 def _native(table: Words) -> Array:
-    """Sums of rows (dtype, elements, θ, θ′, θ₀), a long row cut into pieces and added up again."""
+    """The kernel's sums for rows (dtype, elements, θ, θ′, θ₀); long rows are cut into pieces."""
     pieces = _cut(table, 1, (2, 3, 4), PIECE, _WIDTHS[table[:, 0]])
     out = np.empty((len(pieces), len(Sums._fields)))
     _spread(lambda rows, to: _kernel.sums_many(rows, to), pieces, 1, out)
@@ -104,7 +105,7 @@ def _pieces(counts: Words, most: int) -> Words:
 
 
 def _cut(table: Words, count: int, places: Sequence[int], most: int, widths: Words | int) -> Words:
-    """The table with every row of more than `most` cut up; addresses move by `widths` bytes a unit."""
+    """The table with rows of more than `most` units cut; addresses advance by `widths` bytes per unit."""
     number = _pieces(table[:, count], most)
     if int(number.max(initial=1)) == 1:
         return np.ascontiguousarray(table)
@@ -119,7 +120,7 @@ def _cut(table: Words, count: int, places: Sequence[int], most: int, widths: Wor
 
 
 def _spread(work: Callable[..., None], rows: Words, count: int, out: Array | None = None) -> None:
-    """Run `work` over the rows, in as many threads as torch uses, when there is enough to do."""
+    """Run `work` over the rows, in as many threads as torch uses if there is enough to do."""
     total = np.cumsum(rows[:, count])
     threads = min(torch.get_num_threads(), len(rows)) if len(rows) and total[-1] > PIECE else 1
     cuts = (
@@ -147,36 +148,3 @@ def _by_torch(items: Sequence[tuple[Tensor | None, ...]]) -> Array:
         chosen = [i for i, f in enumerate(found) if f.device == device]
         out[chosen] = torch.stack([found[i] for i in chosen]).cpu().numpy()
     return out
-
-
-def tensor_sums(theta: Tensor, previous: Tensor | None = None, initial: Tensor | None = None) -> Tensor:
-    """The sums of one tensor as a float64 tensor [6] on its own device; nothing is waited for."""
-    x = _wide(theta)
-    zero = torch.zeros((), dtype=torch.float64, device=x.device)
-    finite = x.isfinite()
-    nonfinite = (~finite).sum(dtype=torch.float64)
-    x = x.where(finite, 0.0)
-    dot = delta_sumsq = dot_init = zero
-    if previous is not None:
-        before = _wide(previous)
-        both = finite & before.isfinite()
-        before = before.where(both, 0.0)
-        delta = x.where(both, 0.0) - before
-        dot, delta_sumsq = before.dot(delta), delta.dot(delta)
-    if initial is not None:
-        first = _wide(initial)
-        dot_init = first.where(first.isfinite(), 0.0).dot(x)
-    absmax = x.abs().max() if x.numel() else zero
-    return torch.stack([x.dot(x), dot, delta_sumsq, dot_init, absmax, nonfinite])
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    """Dense, real, flat, in float64; Apple's devices have no float64, so from there to the CPU."""
-    tensor = tensor.detach()
-    if tensor.is_sparse:
-        tensor = tensor.to_dense()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    if tensor.device.type == "mps":
-        tensor = tensor.cpu()
-    return tensor.reshape(-1).to(torch.float64)

@@ -1,8 +1,8 @@
-"""A folder of any place at an address of this machine, for libraries that read URLs but not our files.
+"""Any folder as a URL on this machine, for libraries that read URLs but not our files.
 
-tensorstore has drivers of its own for S3 and Google's storage, but none for fsspec or the hub, and
-none with our retries. It does read HTTP with ranges: so a small server answers it out of the folder.
-It listens on the loopback interface alone, under a name that only this process knows.
+tensorstore has drivers for S3 and Google Cloud Storage, but none for fsspec or the Hugging Face hub, and
+none with our retries. It does read HTTP ranges, so a small server in this process serves the folder.
+It listens on the loopback interface only, under a random path.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
 
 
 class ServedFolder:
-    """The files below a folder, served until it is closed."""
+    """The files below a folder, served over HTTP until `close`."""
 
     def __init__(self, folder: Folder) -> None:
         self._folders = {"": folder}
         self._files: dict[str, File | None] = {}
         self._lock = threading.Lock()
         self.failure: NormscopeError | None = None
-        """Why a file could not be read, which the library that asked does not tell."""
+        """Why a file could not be read; the library that asked does not pass it on."""
         self.path = f"/{secrets.token_urlsafe(16)}/"
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._server.serve_forever, name="normscope-served", daemon=True).start()
 
     @property
     def address(self) -> str:
-        """The server, without the path."""
+        """URL of the server, without the path."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def find(self, path: str) -> File | None:
-        """The file at a path below the folder; None if there is none."""
+        """The file at a path below the folder, or None."""
         with self._lock:
             if path not in self._files:
                 above, _, name = path.rpartition("/")
@@ -62,16 +62,16 @@ class ServedFolder:
         return self._folders[path]
 
     def close(self) -> None:
-        """Stop serving, and close what was opened."""
+        """Stop the server, and close the files it opened."""
         self._server.shutdown()
         self._server.hang_up()
-        self._server.server_close()  # waits for the threads that answer
+        self._server.server_close()  # waits for the threads that are answering
         for file in filter(None, self._files.values()):
             file.close()
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its connections, which clients keep open: closing must not wait for them."""
+    """Tracks its connections: clients keep them open, and closing the server must not wait for them."""
 
     daemon_threads = False
 
@@ -80,23 +80,23 @@ class _Server(ThreadingHTTPServer):
         self._connections: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Remember a new connection."""
+        """Accept a connection and remember it."""
         connection, address = super().get_request()
         self._connections.add(connection)
         return connection, address
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget one that has ended."""
+        """Forget a connection that has ended."""
         self._connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that has gone."""
+        """Ignore a client that closed its connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     def hang_up(self) -> None:
-        """End all that are open."""
+        """Shut down all open connections."""
         for connection in tuple(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -117,7 +117,7 @@ def _handler(served: ServedFolder) -> type[BaseHTTPRequestHandler]:
                 body = bytes(file.read(start, stop)) if self.command == "GET" else b""
             except NormscopeError as error:
                 served.failure = error
-                self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())  # not to be asked for again
+                self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())  # clients do not retry this
                 return
             if "Range" in self.headers:
                 span = f"bytes {start}-{stop - 1}/{file.size}"
@@ -143,13 +143,13 @@ def _handler(served: ServedFolder) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
 
 def _range(header: str, size: int) -> tuple[int, int]:
-    """The bytes that a Range header asks for, all of them if it asks for none or in another unit."""
+    """The bytes that a Range header asks for; all of them if it has none, or not in bytes."""
     match = _RANGE.fullmatch(header)
     if match is None:
         return 0, size

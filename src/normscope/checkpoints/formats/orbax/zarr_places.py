@@ -1,4 +1,4 @@
-"""Where zarr arrays lie, for tensorstore: in a folder here or served to it, plain or in an OCDBT store."""
+"""Where tensorstore finds zarr arrays: in a local or a served folder, as subfolders or in an OCDBT store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from normscope.checkpoints.base import Buffer, File, Folder
 from normscope.checkpoints.formats.orbax.served import ServedFolder
-from normscope.checkpoints.storage.folders import LocalFolder
+from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.optional import require
 
 MANIFEST = "manifest.ocdbt"
 METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}
-"""The file that describes an array, and tensorstore's driver for it."""
+"""Metadata file of an array → tensorstore's driver."""
 
-_CACHE_BYTES = 10_000_000  # of an OCDBT store's tree, which all arrays share
+_CACHE_BYTES = 10_000_000  # for the tree of an OCDBT store, which all its arrays share
 _ENTRIES = 300_000
 
 
-class Place(File):
-    """One checkpoint's folder; as a file, its size and digest. tensorstore does the reading."""
+class ZarrFolder(File):
+    """One checkpoint's folder, as a File: it has a size and a digest, but tensorstore reads its bytes."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder, self.name = folder, folder.name
@@ -29,57 +29,57 @@ class Place(File):
         self._context: Any = None
         self._listed = _listed(folder)
         self.size = sum(size for _, size, _ in self._listed)
-        # Last: a folder that cannot be listed must not leave a server behind.
+        # Last: if the folder cannot be listed, no server may be left running.
         self._served = None if isinstance(folder, LocalFolder) else ServedFolder(folder)
 
     def descriptions(self) -> dict[str, bytes]:
         """The metadata of each array, by the array's name."""
-        return self._stored() if self._in_store else self._beside()
+        return self._descriptions_in_store() if self._in_store else self._descriptions_in_folders()
 
     def open(self, name: str) -> Any:
-        """The array of that name, as tensorstore has it."""
+        """Open an array as a tensorstore object."""
         spec = {"driver": self._drivers[name], "kvstore": self._kvstore(f"{name}/")}
         tensorstore = _tensorstore()
-        return tensorstore.open(spec, context=self._shared(), read=True, open=True).result()
+        return tensorstore.open(spec, context=self._shared_context(), read=True, open=True).result()
 
-    def reason(self, name: str, error: Exception) -> NormscopeError:
-        """What to tell the user of an array that cannot be read."""
-        unread = CheckpointError(f"The array {self.name}/{name} cannot be read: {str(error)[:200]}")
-        return self._failure() or unread
+    def read_error(self, name: str, error: Exception) -> NormscopeError:
+        """The error to raise for an array that cannot be read: the storage's own, if it failed."""
+        unreadable = CheckpointError(f"The array {self.name}/{name} cannot be read: {str(error)[:200]}")
+        return self._failure() or unreadable
 
     def read(self, start: int, stop: int) -> Buffer:
-        """Not possible: a folder has no bytes of its own."""
+        """Always an error: a folder has no bytes of its own."""
         raise CorruptCheckpoint(f"{self.name} is a folder, which cannot be read as a file.")
 
     @property
     def digest(self) -> str:
-        """Hash of every file's path, size and time of change or, served, of its own digest."""
-        marks = [(path, size, changed or self._mark(path)) for path, size, changed in self._listed]
+        """Hash of every file's path, size and modification time or, if served, digest."""
+        marks = [(path, size, mtime or self._served_digest(path)) for path, size, mtime in self._listed]
         return hashlib.blake2b(repr(marks).encode(), digest_size=16).hexdigest()
 
-    def _mark(self, path: str) -> str:
+    def _served_digest(self, path: str) -> str:
         file = None if self._served is None else self._served.find(path)
         return "" if file is None else file.digest
 
     def close(self) -> None:
-        """Serve no longer."""
+        """Stop the server, if there is one."""
         if self._served is not None:
             self._served.close()
 
     def _failure(self) -> NormscopeError | None:
         return None if self._served is None else self._served.failure
 
-    def _stored(self) -> dict[str, bytes]:
-        """Of an OCDBT store, whose keys are NAME/.zarray and NAME/chunk."""
+    def _descriptions_in_store(self) -> dict[str, bytes]:
+        """From an OCDBT store, whose keys are NAME/.zarray and NAME/CHUNK."""
         tensorstore = _tensorstore()
         try:
-            store = tensorstore.KvStore.open(self._kvstore(""), context=self._shared()).result()
+            store = tensorstore.KvStore.open(self._kvstore(""), context=self._shared_context()).result()
             keys = [key.decode("utf-8", "replace") for key in store.list().result()]
         except Exception as error:  # tensorstore raises ValueError and subclasses of its own
-            damaged = CorruptCheckpoint(f"{self.name} is no readable OCDBT store ({str(error)[:200]}).")
+            damaged = CorruptCheckpoint(f"{self.name} is not a readable OCDBT store ({str(error)[:200]}).")
             raise self._failure() or damaged from None
         if len(keys) > _ENTRIES:
-            raise CorruptCheckpoint(f"{self.name} holds more entries than any real checkpoint.")
+            raise CorruptCheckpoint(f"{self.name} has too many entries: {len(keys):,} (limit {_ENTRIES:,}).")
         found = {}
         for key in keys:
             name, _, kind = key.rpartition("/")
@@ -87,8 +87,8 @@ class Place(File):
                 self._drivers[name], found[name] = METADATA[kind], bytes(store[key])
         return found
 
-    def _beside(self) -> dict[str, bytes]:
-        """Of arrays that are folders of their own, directly inside."""
+    def _descriptions_in_folders(self) -> dict[str, bytes]:
+        """From the subfolders, each of which is one array."""
         found = {}
         for name in self._folder.names():
             inside = self._folder.folder(name) if name.endswith("/") else None
@@ -111,18 +111,18 @@ class Place(File):
         assert isinstance(self._folder, LocalFolder)
         return {"driver": "file", "path": f"{self._folder.path.absolute()}/{below}"}
 
-    def _shared(self) -> Any:
+    def _shared_context(self) -> Any:
         if self._context is None:
             options = {
                 "cache_pool": {"total_bytes_limit": _CACHE_BYTES},
-                "http_request_retries": {"max_retries": 1},  # the folder's own files have been retried
+                "http_request_retries": {"max_retries": 1},  # our own files already retry
             }
             self._context = _tensorstore().Context(options)
         return self._context
 
 
 def _listed(folder: Folder, above: str = "") -> list[tuple[str, int, int]]:
-    """Path, size and time of change of every file below; the time is 0 where the place does not tell."""
+    """Path, size and modification time of every file below; the time is 0 if the storage has none."""
     if isinstance(folder, LocalFolder):
         found = ((p, p.stat()) for p in sorted(folder.path.rglob("*")) if p.is_file())
         return [(str(p.relative_to(folder.path)), s.st_size, s.st_mtime_ns) for p, s in found]

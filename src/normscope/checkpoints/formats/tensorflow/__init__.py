@@ -1,4 +1,4 @@
 """TensorFlow's tensor bundles, read without TensorFlow.
 
-From outside, use `tensor_bundle`; the other modules are the layers under its index file.
+From outside, use `tensor_bundle`; the other modules read the layers of its index file.
 """

@@ -1,4 +1,4 @@
-"""The protocol-buffer wire format, as far as a checkpoint's index needs it.
+"""The protocol-buffer wire format, as far as a checkpoint index needs it.
 
 https://protobuf.dev/programming-guides/encoding/
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-Value = int | bytes
+FieldValue = int | bytes
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """Read an integer stored with seven bits per byte; returns it and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -21,16 +21,16 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             return value & 0xFFFFFFFFFFFFFFFF, position
         shift += 7
         if shift > 63:
-            raise ValueError("a number is too long")
+            raise ValueError("a varint is longer than 64 bits")
 
 
-def read_message(data: bytes) -> dict[int, list[Value]]:
-    """Field number → values in order; nested messages stay bytes."""
-    fields: defaultdict[int, list[Value]] = defaultdict(list)
+def read_message(data: bytes) -> dict[int, list[FieldValue]]:
+    """Field number → values in order; nested messages remain bytes."""
+    fields: defaultdict[int, list[FieldValue]] = defaultdict(list)
     position = 0
     while position < len(data):
         tag, position = read_varint(data, position)
-        value: Value
+        value: FieldValue
         kind = tag & 7
         if kind == 0:
             value, position = read_varint(data, position)
@@ -38,7 +38,7 @@ def read_message(data: bytes) -> dict[int, list[Value]]:
             width, position = read_varint(data, position) if kind == 2 else (_FIXED[kind], position)
             value, position = data[position : position + width], position + width
             if position > len(data):
-                raise ValueError("a message is cut short")
+                raise ValueError("a message is truncated")
         fields[tag >> 3].append(value)
     return fields
 
@@ -51,15 +51,15 @@ class _Widths(dict[int, int]):
 _FIXED = _Widths({1: 8, 5: 4})
 
 
-def number(fields: dict[int, list[Value]], field: int, default: int = 0) -> int:
-    """The last value of a number's field, as a signed 64-bit one."""
+def integer_field(fields: dict[int, list[FieldValue]], field: int, default: int = 0) -> int:
+    """The last value of an integer field, as a signed 64-bit integer."""
     value = fields[field][-1] if fields.get(field) else default
     if not isinstance(value, int):
-        raise ValueError("a number was expected")
+        raise ValueError("an integer field contains bytes")
     return value - (1 << 64) if value >> 63 else value
 
 
-def messages(fields: dict[int, list[Value]], field: int) -> list[bytes]:
-    """All values of a field of messages."""
+def message_field(fields: dict[int, list[FieldValue]], field: int) -> list[bytes]:
+    """All values of a repeated message field."""
     found = fields.get(field, [])
     return [value for value in found if isinstance(value, bytes)]

@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoints (`NAME.index` and `NAME.data-00000-of-00001`), without TensorFlow.
+"""TensorFlow's checkpoints (`NAME.index` and `NAME.data-00000-of-00001`), read without TensorFlow.
 
-The index is a sorted table: the empty key holds a BundleHeaderProto, every other key a
-BundleEntryProto (dtype, shape, shard, offset, size). A partitioned variable has an entry
-that lists its slices, and each slice an entry under a key made of name and slice.
+The index is a sorted table: the value of the empty key is a BundleHeaderProto, every other value is
+a BundleEntryProto (dtype, shape, shard, offset, size). The entry of a partitioned variable lists its
+slices, and each slice has an entry of its own under a key made of name and slice.
 tensorflow/core/protobuf/tensor_bundle.proto, tensorflow/core/util/saved_tensor_slice_util.cc
 """
 
@@ -13,16 +13,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor
-from normscope.checkpoints.formats.extents import Extent, Extras, Span, TableCheckpoint
+from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Folder, Tensor
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint, read_step
+from normscope.checkpoints.formats.model_entries import no_parameters
 from normscope.checkpoints.formats.tensorflow.leveldb import is_sorted_table, read_sorted_table
 from normscope.checkpoints.formats.tensorflow.ordered_code import slice_key
-from normscope.checkpoints.formats.tensorflow.protobuf import messages, number, read_message
-from normscope.checkpoints.formats.tiles import Block, tile
-from normscope.checkpoints.formats.torch.records import ITEM_SIZES
+from normscope.checkpoints.formats.tensorflow.protobuf import integer_field, message_field, read_message
+from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
-SUFFIX = ".index"
+INDEX_SUFFIX = ".index"
 _ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 # tensorflow/core/framework/types.proto
@@ -42,7 +42,7 @@ _BOOKKEEPING = re.compile(r"^(save_counter|_CHECKPOINTABLE_OBJECT_GRAPH|learning
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _BundleEntry:
     """A BundleEntryProto."""
 
     dtype: int
@@ -52,35 +52,42 @@ class _Entry:
     size: int
     slices: tuple[tuple[tuple[int, int], ...], ...]
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether the variable is a single integer."""
+        return not self.shape and _DTYPES.get(self.dtype) in ("int64", "int32")
+
 
 def is_bundle(file: File) -> bool:
-    """Whether the file is the index of a bundle, by its last bytes."""
-    return file.name.endswith(SUFFIX) and is_sorted_table(file)
+    """Whether the file is the index of a bundle, judged by its name and its last bytes."""
+    return file.name.endswith(INDEX_SUFFIX) and is_sorted_table(file)
 
 
 def open_bundle(folder: Folder, index_name: str) -> Checkpoint:
-    """The checkpoint whose index is the file of that name."""
+    """Open the checkpoint whose index is the file of that name."""
     index = folder.file(index_name)
     try:
-        return _Reader(folder, index, index_name.removesuffix(SUFFIX)).open()
+        return _BundleReader(folder, index, index_name.removesuffix(INDEX_SUFFIX)).open()
     except (ValueError, IndexError, KeyError) as error:
-        raise CorruptCheckpoint(f"{index.name} is no index of a checkpoint ({str(error)[:100]}).") from None
+        raise CorruptCheckpoint(
+            f"{index.name} is not a valid checkpoint index ({str(error)[:100]})."
+        ) from None
 
 
-class _Reader:
-    """Turns an index's entries into a table."""
+class _BundleReader:
+    """Turns the entries of an index into a table of tensors."""
 
     def __init__(self, folder: Folder, index: File, prefix: str) -> None:
         self.folder, self.index, self.prefix = folder, index, prefix
         self.table = read_sorted_table(index)
         header = read_message(self.table.pop(b""))
-        self.shards = number(header, 1, 1)
-        if number(header, 2):
+        self.shards = integer_field(header, 1, 1)
+        if integer_field(header, 2):
             raise CheckpointError(f"{index.name} was written on a big-endian machine; save it again.")
         self.files: dict[int, File] = {}
 
     def open(self) -> Checkpoint:
-        """Place every variable that is a parameter."""
+        """Find the bytes of every variable that is a parameter."""
         tensors: dict[str, Tensor] = {}
         extents: dict[str, Extent] = {}
         skipped: dict[str, str] = {}
@@ -89,12 +96,8 @@ class _Reader:
             if key[:1] == b"\0":
                 continue  # a slice, found through its variable
             name, entry = key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE), _read_entry(value)
-            if (
-                name.endswith("global_step")
-                and not entry.shape
-                and _DTYPES.get(entry.dtype) in ("int64", "int32")
-            ):
-                step = self._scalar(entry)
+            if name.endswith("global_step") and entry.is_integer:
+                step = read_step(self._span(entry), entry.size)
             if reason := _reason(name, entry):
                 skipped[name] = reason
                 continue
@@ -104,52 +107,49 @@ class _Reader:
                 self._extent(key, entry, dtype),
             )
         if not tensors:
-            raise CheckpointError(f"{self.index.name} lists no parameters ({len(skipped)} other entries).")
+            raise no_parameters(self.index.name, skipped)
         files = [self.index, *self.files.values()]
         return TableCheckpoint("tensorflow", files, tensors, extents, Extras(skipped, step))
 
-    def _scalar(self, entry: _Entry) -> int | None:
-        data = bytes(self._span(entry).read(0, entry.size))
-        value = int.from_bytes(data, "little", signed=True)
-        return value if value >= 0 else None
-
-    def _extent(self, key: bytes, entry: _Entry, dtype: str) -> Extent:
+    def _extent(self, key: bytes, entry: _BundleEntry, dtype: str) -> Extent:
         width = ITEM_SIZES[dtype]
         if not entry.slices:
             return self._checked(key, entry, entry.shape, width)
-        blocks = []
+        tiles = []
         for ranges in entry.slices:
             stored = _read_entry(self.table[slice_key(key, ranges)])
             full = zip(ranges, entry.shape, strict=True)
             sizes = tuple(size if length < 0 else length for (_, length), size in full)
             offsets = tuple(start for start, _ in ranges)
-            blocks.append(Block(offsets, sizes, self._checked(key, stored, sizes, width)))
-        return tile(key.decode("utf-8", "replace"), entry.shape, width, blocks)
+            tiles.append(Tile(offsets, sizes, self._checked(key, stored, sizes, width)))
+        return join_tiles(key.decode("utf-8", "replace"), entry.shape, width, tiles)
 
-    def _checked(self, key: bytes, entry: _Entry, shape: tuple[int, ...], width: int) -> Span:
+    def _checked(self, key: bytes, entry: _BundleEntry, shape: tuple[int, ...], width: int) -> ByteRange:
         if entry.size != math.prod(shape) * width:
             raise ValueError(f"the size of {key[:80]!r} does not match its shape {list(shape)}")
         return self._span(entry)
 
-    def _span(self, entry: _Entry) -> Span:
+    def _span(self, entry: _BundleEntry) -> ByteRange:
         file = self._file(entry.shard)
         if not 0 <= entry.offset <= entry.offset + entry.size <= file.size:
             raise CorruptCheckpoint(
                 f"{file.name} is truncated: bytes {entry.offset:,} to {entry.offset + entry.size:,} "
-                f"were expected, but it has {file.size:,}. Copy it again."
+                f"were expected, but it has {file.size:,}. Copy or save it again."
             )
-        return Span(file, entry.offset)
+        return ByteRange(file, entry.offset)
 
     def _file(self, shard: int) -> File:
         if shard not in self.files:
             name = f"{self.prefix}.data-{shard:05d}-of-{self.shards:05d}"
             if name not in self.folder.names():
-                raise CorruptCheckpoint(f"{self.index.name} lacks its data file {name!r}.")
+                raise CorruptCheckpoint(
+                    f"The data file {name!r} of {self.index.name} is missing. Copy it too."
+                )
             self.files[shard] = self.folder.file(name)
         return self.files[shard]
 
 
-def _reason(name: str, entry: _Entry) -> str | None:
+def _reason(name: str, entry: _BundleEntry) -> str | None:
     if _SLOT.search(name):
         return "optimizer slot variable"
     if _BOOKKEEPING.search(name):
@@ -159,25 +159,25 @@ def _reason(name: str, entry: _Entry) -> str | None:
     return None if entry.dtype in _DTYPES else f"TensorFlow's dtype number {entry.dtype}"
 
 
-def _read_entry(data: bytes) -> _Entry:
+def _read_entry(data: bytes) -> _BundleEntry:
     fields = read_message(data)
     shape = [
-        number(read_message(dim), 1)
-        for part in messages(fields, 2)
-        for dim in messages(read_message(part), 2)
+        integer_field(read_message(dim), 1)
+        for part in message_field(fields, 2)
+        for dim in message_field(read_message(part), 2)
     ]
     if any(not 0 <= size < 1 << 62 for size in shape) or len(shape) > 64:
-        raise ValueError("a shape is no row of counts")
+        raise ValueError("a shape is not a list of non-negative integers")
     slices = tuple(
-        tuple(_read_range(read_message(extent)) for extent in messages(read_message(part), 1))
-        for part in messages(fields, 7)
+        tuple(_read_range(read_message(extent)) for extent in message_field(read_message(part), 1))
+        for part in message_field(fields, 7)
     )
-    dtype, shard, offset, size = (number(fields, field) for field in (1, 3, 4, 5))
+    dtype, shard, offset, size = (integer_field(fields, field) for field in (1, 3, 4, 5))
     if min(shard, offset, size) < 0:
-        raise ValueError("a negative place")
-    return _Entry(dtype, tuple(shape), shard, offset, size, slices)
+        raise ValueError("a negative offset or size")
+    return _BundleEntry(dtype, tuple(shape), shard, offset, size, slices)
 
 
 def _read_range(fields: dict[int, list[int | bytes]]) -> tuple[int, int]:
-    """Start and length of a slice on one axis; −1 is all of it."""
-    return number(fields, 1), number(fields, 2, -1) if 2 in fields else -1
+    """Start and length of a slice on one axis; length −1 means the whole axis."""
+    return integer_field(fields, 1), integer_field(fields, 2, -1) if 2 in fields else -1

@@ -1,5 +1,5 @@
-"""What PyTorch writes: zip archives and legacy pickles, read as data without running any of them.
+"""What PyTorch writes: zip archives and legacy pickles, read as data; nothing in them is ever run.
 
-From outside, use `pickles` to open a file; `pickle_values` and `records` also serve other formats
-that store pickles.
+From outside, use `pickles` to open a file. Other formats that contain pickles also use
+`pickle_machine`, `pickle_values` and `state_dicts`.
 """

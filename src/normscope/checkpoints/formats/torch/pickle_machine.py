@@ -1,13 +1,12 @@
-"""A pickle read as data: a stack machine that can build values and cannot call anything.
+"""Reads a pickle as data, with a stack machine that can build values but cannot call anything.
 
-Python's own unpickler imports and calls what a pickle names. This one has no way to: a
-class or function is a `Global` (two strings), a call is a `Call` (a record of what would
-have been called, with which arguments), and whoever asked for the pickle looks for the
-records he knows. So a pickle that carries somebody's config class, or an attack, is read
-like any other, and neither is ever run.
+Python's own unpickler imports and calls what a pickle names. This one has no way to do that: a class
+or function becomes a `Global` (two strings), a call becomes a `CallRecord` (what would have been
+called, with which arguments), and the caller looks for the records it knows. So a pickle that
+contains a custom config class, or an attack, is read like any other, and nothing in it is run.
 
-Opcodes: CPython's Lib/pickletools.py. A budget bounds the memory that a pickle can make
-the machine use, and memo positions are dictionary keys, not array indices.
+Opcodes: CPython's Lib/pickletools.py. A budget limits the memory that a pickle can make the machine
+use, and memo positions are dictionary keys, not array indices.
 """
 
 from __future__ import annotations
@@ -16,153 +15,155 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from normscope.checkpoints.formats.torch.pickle_values import MARK, Call, Persistent, Pickle, Stack, as_key
+from normscope.checkpoints.formats.torch.pickle_values import (
+    MARK,
+    CallRecord,
+    Persistent,
+    Pickle,
+    PickleMachine,
+    as_key,
+)
 from normscope.errors import CorruptCheckpoint
 
-_Operation = Callable[[Stack], Any]
+_Operation = Callable[[PickleMachine], Any]
 
 
 def unpickle(data: memoryview, position: int = 0) -> Pickle:
     """Read the pickle that begins at `position`."""
-    stack = Stack(data, position)
+    machine = PickleMachine(data, position)
     try:
-        value = _run(stack)
-        return Pickle(value, stack.position, tuple(stack.globals))
+        value = _run(machine)
+        return Pickle(value, machine.position, tuple(machine.globals))
     except (LookupError, TypeError, ValueError, struct.error, RecursionError, OverflowError) as error:
         what = f"{type(error).__name__}: {str(error)[:80]}"
-        raise CorruptCheckpoint(f"damaged pickle at byte {stack.position:,} ({what})") from None
+        raise CorruptCheckpoint(f"damaged pickle at byte {machine.position:,} ({what})") from None
 
 
-def _run(stack: Stack) -> Any:
-    data = stack.data
+def _run(machine: PickleMachine) -> Any:
+    data = machine.data
     while True:
-        code = data[stack.position]
-        stack.position += 1
+        code = data[machine.position]
+        machine.position += 1
         if code == 46:  # b"."
-            return stack.stack.pop()
-        stack.budget -= 64
-        if stack.budget < 0:
-            raise CorruptCheckpoint("a pickle with more values than any real checkpoint has")
-        _OPERATIONS[code](stack)
+            return machine.stack.pop()
+        machine.budget -= 64
+        if machine.budget < 0:
+            raise CorruptCheckpoint("a pickle with too many values for a checkpoint")
+        _OPERATIONS[code](machine)
 
 
-def _store(target: Any, values: list[Any]) -> None:
-    pairs = {as_key(k): v for k, v in zip(values[::2], values[1::2], strict=True)}
-    if isinstance(target, Call):
-        target.pairs.update(pairs)
-    elif isinstance(target, dict):
-        target.update(pairs)
-    else:
-        raise ValueError("items for what is no dictionary")
+def _set_items(target: Any, values: list[Any]) -> None:
+    pairs = target.pairs if isinstance(target, CallRecord) else target
+    if not isinstance(pairs, dict):
+        raise ValueError("SETITEMS opcode applied to a non-dictionary")
+    pairs.update({as_key(k): v for k, v in zip(values[::2], values[1::2], strict=True)})
 
 
 def _extend(target: Any, values: list[Any]) -> None:
-    if isinstance(target, Call):
-        target.items.extend(values)
-    elif isinstance(target, list):
-        target.extend(values)
-    else:
-        raise ValueError("items for what is no list")
+    items = target.items if isinstance(target, CallRecord) else target
+    if not isinstance(items, list):
+        raise ValueError("APPENDS opcode applied to a non-list")
+    items.extend(values)
 
 
-def _reduce(m: Stack) -> None:
+def _reduce(m: PickleMachine) -> None:
     args = m.stack.pop()
     function = m.stack.pop()
     m.budget -= 200
-    m.push(Call(function, args))
+    m.push(CallRecord(function, args))
 
 
-def _new(m: Stack) -> None:
+def _new(m: PickleMachine) -> None:
     args, cls = m.stack.pop(), m.stack.pop()
     m.budget -= 200
-    m.push(Call(cls, args))
+    m.push(CallRecord(cls, args))
 
 
-def _new_ex(m: Stack) -> None:
+def _new_ex(m: PickleMachine) -> None:
     keywords, args, cls = m.stack.pop(), m.stack.pop(), m.stack.pop()
     m.budget -= 200
-    m.push(Call(cls, args, {"keywords": keywords}))
+    m.push(CallRecord(cls, args, {"keywords": keywords}))
 
 
-def _obj(m: Stack) -> None:
+def _obj(m: PickleMachine) -> None:
     cls, *args = m.since_mark()
     m.budget -= 200
-    m.push(Call(cls, tuple(args)))
+    m.push(CallRecord(cls, tuple(args)))
 
 
-def _inst(m: Stack) -> None:
+def _inst(m: PickleMachine) -> None:
     cls = m.name(m.line(), m.line())
     m.budget -= 200
-    m.push(Call(cls, tuple(m.since_mark())))
+    m.push(CallRecord(cls, tuple(m.since_mark())))
 
 
-def _build(m: Stack) -> None:
+def _build(m: PickleMachine) -> None:
     state = m.stack.pop()
-    if isinstance(target := m.stack[-1], Call):
+    if isinstance(target := m.stack[-1], CallRecord):
         target.state = state
 
 
-def _setitem(m: Stack) -> None:
+def _setitem(m: PickleMachine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
-    _store(m.stack[-1], [key, value])
+    _set_items(m.stack[-1], [key, value])
 
 
-def _setitems(m: Stack) -> None:
+def _setitems(m: PickleMachine) -> None:
     values = m.since_mark()
-    _store(m.stack[-1], values)
+    _set_items(m.stack[-1], values)
 
 
-def _append(m: Stack) -> None:
+def _append(m: PickleMachine) -> None:
     value = m.stack.pop()
     _extend(m.stack[-1], [value])
 
 
-def _appends(m: Stack) -> None:
+def _appends(m: PickleMachine) -> None:
     values = m.since_mark()
     _extend(m.stack[-1], values)
 
 
-def _dict(m: Stack) -> None:
+def _dict(m: PickleMachine) -> None:
     result: dict[Any, Any] = {}
-    _store(result, m.since_mark())
+    _set_items(result, m.since_mark())
     m.push(result)
 
 
-def _tuple(m: Stack, count: int) -> None:
+def _tuple(m: PickleMachine, count: int) -> None:
     values = tuple(m.stack[-count:])
     if len(values) != count:
-        raise ValueError("stack too short")
+        raise ValueError("stack underflow")
     del m.stack[-count:]
     m.push(values)
 
 
-def _stack_global(m: Stack) -> None:
+def _stack_global(m: PickleMachine) -> None:
     name, module = m.stack.pop(), m.stack.pop()
     if not (isinstance(name, str) and isinstance(module, str)):
-        raise ValueError("a global that is no name")
+        raise ValueError("STACK_GLOBAL opcode applied to non-strings")
     m.push(m.name(module, name))
 
 
-def _integer_line(m: Stack) -> None:
+def _integer_line(m: PickleMachine) -> None:
     text = m.line()
     m.push({"00": False, "01": True}[text] if text in ("00", "01") else int(text))
 
 
-def _put(m: Stack, index: int) -> None:
+def _put(m: PickleMachine, index: int) -> None:
     m.memo[index] = m.stack[-1]
 
 
-def _empty_dict(m: Stack) -> None:
+def _empty_dict(m: PickleMachine) -> None:
     m.budget -= 64
     m.push({})
 
 
-def _global(m: Stack) -> None:
+def _global(m: PickleMachine) -> None:
     m.push(m.name(m.line(), m.line()))
 
 
 def _text_operations() -> dict[bytes, _Operation]:
-    """Protocol 0 and 1: numbers and strings as lines of text."""
+    """Protocols 0 and 1: numbers and strings as lines of text."""
     return {
         b"I": _integer_line,
         b"L": lambda m: m.push(int(m.line().rstrip("L"))),
@@ -205,7 +206,7 @@ def _structure_operations() -> dict[bytes, _Operation]:
         b"]": lambda m: m.push([]),
         b"}": _empty_dict,
         b")": lambda m: m.push(()),
-        b"\x8f": lambda m: m.push([]),  # a set, kept as the list of its members
+        b"\x8f": lambda m: m.push([]),  # a set, represented as the list of its members
         b"\x90": _appends,
         b"\x91": lambda m: m.push(m.since_mark()),
         b"l": lambda m: m.push(m.since_mark()),
@@ -244,8 +245,8 @@ def _stack_operations() -> dict[bytes, _Operation]:
     }
 
 
-def _refuse(m: Stack) -> None:
-    raise ValueError(f"opcode {m.data[m.position - 1]:#x}")
+def _refuse(m: PickleMachine) -> None:
+    raise ValueError(f"unknown opcode {m.data[m.position - 1]:#x}")
 
 
 def _table() -> list[_Operation]:

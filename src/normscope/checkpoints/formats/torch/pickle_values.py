@@ -1,4 +1,4 @@
-"""What a pickle's values become, and the stack they are built on; nothing here can call anything."""
+"""The values of a pickle as data, and the machine state in which they are built; nothing here is called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BUDGET = 200_000_000
-"""Bytes that the values of one pickle may take, roughly."""
+"""Approximate limit, in bytes, of the memory for the values of one pickle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +17,19 @@ class Global:
     name: str
 
     def __str__(self) -> str:
-        return repr(f"{self.module}.{self.name}")[1:-1]  # it may hold anything, and is shown in errors
+        return repr(f"{self.module}.{self.name}")[1:-1]  # may contain anything, and is shown in errors
 
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """What the pickle's owner keeps elsewhere, such as a tensor's storage."""
+    """A reference to something outside the pickle, such as the storage of a tensor."""
 
     key: Any
 
 
 @dataclass(slots=True, eq=False)
-class Call:
-    """What calling `function` with `args` would have made, with the state set on it afterwards."""
+class CallRecord:
+    """A call that was not made: the function, its arguments, and what would have been set on the result."""
 
     function: Any
     args: Any
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pickle:
-    """A pickle that was read: its value, where it ends, and every class and function it names."""
+    """A pickle that was read: its value, its end position, and all classes and functions that it names."""
 
     value: Any
     end: int
@@ -48,14 +48,14 @@ class Pickle:
 
 
 class Mark:
-    """A place on the stack."""
+    """Marks a position on the stack."""
 
 
 MARK = Mark()
 
 
-class Stack:
-    """The values under way while a pickle is read, and how far it has been read."""
+class PickleMachine:
+    """The state while a pickle is read: stack, memo, position, and the memory budget that is left."""
 
     def __init__(self, data: memoryview, position: int = 0, budget: int = BUDGET) -> None:
         self.data, self.position, self.budget = data, position, budget
@@ -67,12 +67,12 @@ class Stack:
         """The next `count` bytes."""
         start, stop = self.position, self.position + count
         if count < 0 or stop > len(self.data):
-            raise ValueError("cut short")
+            raise ValueError("truncated")
         self.position = stop
         return self.data[start:stop]
 
     def line(self) -> str:
-        """The text up to the next end of line."""
+        """The text up to the next newline."""
         window = bytes(self.data[self.position : self.position + 4096])
         length = window.index(b"\n")
         self.position += length + 1
@@ -90,15 +90,15 @@ class Stack:
         return self.data[position]
 
     def unsigned(self, width: int) -> int:
-        """The next `width` bytes as a number."""
+        """The next `width` bytes as an unsigned integer."""
         return int.from_bytes(self.take(width), "little")
 
     def signed(self, width: int) -> int:
-        """The next `width` bytes as a number with a sign."""
+        """The next `width` bytes as a signed integer."""
         return int.from_bytes(self.take(width), "little", signed=True)
 
     def name(self, module: str, name: str) -> Global:
-        """A class or function, noted down as one that the pickle refers to."""
+        """A class or function, recorded among those that the pickle names."""
         self.budget -= 200
         found = Global(module, name)
         self.globals.append(found)
@@ -109,20 +109,20 @@ class Stack:
         self.stack.append(value)
 
     def since_mark(self) -> list[Any]:
-        """Take everything above the last mark, and the mark."""
+        """Pop everything down to the last mark, and the mark."""
         stack = self.stack
         at = len(stack) - 1
         while stack[at] is not MARK:
             at -= 1
             if at < 0:
-                raise ValueError("no mark")
+                raise ValueError("no mark on the stack")
         values = stack[at + 1 :]
         del stack[at:]
         return values
 
 
 class Opaque:
-    """A key that cannot be one here; equal only to itself."""
+    """Stands for a dictionary key that cannot be hashed safely; equal only to itself."""
 
     __slots__ = ("kind",)
 
@@ -130,12 +130,12 @@ class Opaque:
         self.kind = kind
 
 
-# A Call compares by identity, so hashing it does not look inside.
-_SIMPLE = (str, int, float, bytes, type(None), Global, Call)
+# A CallRecord is compared by identity, so hashing it does not hash its contents.
+_SIMPLE = (str, int, float, bytes, type(None), Global, CallRecord)
 
 
 def as_key(value: Any) -> Any:
-    """A dictionary key; tuples are allowed only flat, as hashing deep ones may never end."""
+    """A safe dictionary key: only flat tuples are kept, because hashing nested ones may take forever."""
     if isinstance(value, tuple) and all(isinstance(v, _SIMPLE) for v in value):
         return value
     return value if isinstance(value, _SIMPLE) else Opaque(type(value).__name__)

@@ -1,22 +1,15 @@
-"""What torch writes into a pickle: records of calls that would rebuild tensors and storages."""
+"""How torch describes tensors and storages in a pickle: as calls that would rebuild them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.checkpoints.formats.torch.pickle_values import Call, Global, Persistent
+from normscope.checkpoints.base import ITEM_SIZES
+from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Persistent
 from normscope.errors import CorruptCheckpoint
-
-ITEM_SIZES: Mapping[str, int] = {
-    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex128": 16, "complex64": 8, "complex32": 4,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "bool": 1,
-    "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1,
-}  # fmt: skip
-"""Bytes an element of every dtype that torch stores plainly."""
 
 _STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
@@ -37,18 +30,18 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Storage:
-    """A run of bytes kept beside the pickle: its key there, and how many bytes are claimed."""
+    """Bytes stored outside the pickle: their key, and how many there should be."""
 
     key: str
     dtype: str
     nbytes: int
     start: int = 0
-    """Bytes to skip: legacy files store views of storages."""
+    """Bytes to skip at the beginning: legacy files store views of storages."""
 
 
 @dataclass(frozen=True)
-class Raw:
-    """A tensor as torch describes it: a strided view of a storage, counted in elements."""
+class TensorRecord:
+    """A tensor as torch describes it: a strided view of a storage; offset and strides count elements."""
 
     storage: Storage
     dtype: str
@@ -62,8 +55,20 @@ class Raw:
         return math.prod(self.shape)
 
     @property
+    def reach(self) -> int:
+        """Number of elements of the storage from the first to the last that the tensor uses."""
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return last + 1 if self.numel else 0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is an expanded view, in which elements appear more than once."""
+        strides = [s for n, s in zip(self.shape, self.strides, strict=True) if n > 1]
+        return self.numel > 0 and 0 in strides
+
+    @property
     def contiguous(self) -> bool:
-        """Whether the elements lie one after the other in row-major order."""
+        """Whether the elements are adjacent, in row-major order."""
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
@@ -72,10 +77,10 @@ class Raw:
         return True
 
 
-def read_tensor(value: Any) -> Raw | str | None:
-    """The tensor that the record would rebuild, the reason why it cannot be read, or None if it is none."""
-    for _ in range(8):  # parameters and subclasses wrap one another
-        if not isinstance(value, Call) or not isinstance(value.function, Global):
+def parse_tensor(value: Any) -> TensorRecord | str | None:
+    """The tensor that a call would rebuild, or why it cannot be read; None if it is not a tensor."""
+    for _ in range(8):  # parameters and subclasses can be nested
+        if not isinstance(value, CallRecord) or not isinstance(value.function, Global):
             return None
         module, name = value.function.module, value.function.name
         if not module.startswith("torch"):
@@ -85,7 +90,7 @@ def read_tensor(value: Any) -> Raw | str | None:
         elif name == "_rebuild_from_type_v2":
             value = _unwrap_subclass(value.args)
         elif name in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
-            return _read_raw(name, value.args)
+            return _read_record(name, value.args)
         elif name == "DTensor":
             return "one rank's part of a distributed tensor: gather it first, or point at the DCP folder"
         else:
@@ -95,43 +100,48 @@ def read_tensor(value: Any) -> Raw | str | None:
 
 def _unwrap_subclass(args: Any) -> Any:
     if isinstance(args, tuple) and len(args) >= 3 and isinstance(args[0], Global):
-        return Call(args[0], args[2])
+        return CallRecord(args[0], args[2])
     return None
 
 
-def _read_raw(name: str, args: Any) -> Raw:
+def _read_record(name: str, args: Any) -> TensorRecord:
     try:
         persistent, offset, shape, strides, *rest = args
         storage = read_storage(persistent)
         dtype = _dtype_name(rest[2]) if name == "_rebuild_tensor_v3" else storage.dtype
-        raw = Raw(storage, dtype, offset, tuple(shape), tuple(strides))
+        record = TensorRecord(storage, dtype, offset, tuple(shape), tuple(strides))
     except (TypeError, ValueError, IndexError) as error:
         raise CorruptCheckpoint(f"a tensor record is damaged ({error})") from None
-    counts = (offset, *raw.shape, *raw.strides)
-    if len(raw.shape) != len(raw.strides) or len(raw.shape) > 64:
-        raise CorruptCheckpoint("a tensor record's shape and strides do not agree")
+    counts = (offset, *record.shape, *record.strides)
+    if len(record.shape) != len(record.strides) or len(record.shape) > 64:
+        raise CorruptCheckpoint(
+            "the shape and strides of a tensor record have different lengths, or more than 64 axes"
+        )
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in counts):
-        raise CorruptCheckpoint("a tensor record's shape, strides or offset is no count")
-    return raw
+        raise CorruptCheckpoint(
+            "the shape, strides or offset of a tensor record are not non-negative integers"
+        )
+    return record
 
 
 def persistent_keys(root: Any) -> Iterator[Persistent]:
-    """Every persistent id anywhere in a pickle's value."""
+    """Every persistent id anywhere in the value of a pickle."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
         value = waiting.pop()
         if isinstance(value, Persistent):
-            if not (isinstance(value.key, tuple) and value.key[:1] == ("module",)):  # a class's source code
+            is_source_code = isinstance(value.key, tuple) and value.key[:1] == ("module",)
+            if not is_source_code:
                 yield value
-        elif isinstance(value, Call | dict | list | tuple) and id(value) not in seen:
+        elif isinstance(value, CallRecord | dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))
-            waiting += parts(value)
+            waiting += contained_values(value)
 
 
-def parts(value: Call | dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
+def contained_values(value: CallRecord | dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
     """Everything directly inside a container or a call."""
-    if isinstance(value, Call):
+    if isinstance(value, CallRecord):
         return (value.function, value.args, value.state, value.items, value.pairs)
     return value.values() if isinstance(value, dict) else value
 
@@ -139,19 +149,19 @@ def parts(value: Call | dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterabl
 def read_storage(value: Any, *, whole: bool = False) -> Storage:
     """The storage behind a persistent id: ("storage", class, key, location, elements[, view]).
 
-    `whole` asks for the storage itself where the id is that of a view into it.
+    If the id is that of a view, `whole` returns the storage that it is a view of.
     """
     key = value.key if isinstance(value, Persistent) else None
     if not isinstance(key, tuple) or len(key) < 5 or key[0] != "storage" or not isinstance(key[2], str):
-        raise ValueError("no storage")
+        raise ValueError("a persistent id is not that of a storage")
     dtype = _storage_dtype(key[1])
     count, width = key[4], ITEM_SIZES[dtype]
     if type(count) is not int or not 0 <= count < 1 << 62:
-        raise ValueError("a storage's size is no count")
+        raise ValueError("the size of a storage is not a non-negative integer")
     if len(key) > 5 and key[5] is not None and not whole:
         _, start, count = key[5]
         if not all(type(n) is int and 0 <= n < 1 << 62 for n in (start, count)):
-            raise ValueError("a storage's view is no range")
+            raise ValueError("the view of a storage is not a range of non-negative integers")
         return Storage(key[2], dtype, count * width, start * width)
     return Storage(key[2], dtype, count * width)
 

@@ -1,4 +1,4 @@
-"""Finds the model among what people save: nested, wrapped, beside optimizers and configs."""
+"""Finds the model in what people save: nested, wrapped, beside optimizers and configs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from normscope.checkpoints.formats.torch.pickle_values import Call, Global, Pickle
-from normscope.checkpoints.formats.torch.records import Raw, read_tensor
+from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Pickle
+from normscope.checkpoints.formats.torch.records import TensorRecord, parse_tensor
 from normscope.errors import CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 
 WRAPPERS = (
     "state_dict", "model_state_dict", "model", "module", "model_state", "model_states", "network", "net",
     "params", "app",
 )  # fmt: skip
-"""Keys under which people put the model's own state, in the order they are tried."""
+"""Keys under which people store the state of the model, in the order in which they are tried."""
 
 STEP_KEYS = ("global_step", "step", "iteration", "iter", "global_steps", "iter_num", "num_updates", "steps")
 
@@ -36,15 +36,15 @@ _MAX_DEPTH, _MAX_VISITS = 32, 300_000
 
 @dataclass
 class ModelState:
-    """The model's tensors by name, what was left out and why, and the step stored beside them."""
+    """The tensors of the model by name, the skipped entries and why, and the step stored beside them."""
 
-    tensors: dict[str, Raw] = field(default_factory=dict)
+    tensors: dict[str, TensorRecord] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    step: int | Raw | None = None
+    step: int | TensorRecord | None = None
 
 
 def find_model(pickle: Pickle, where: str) -> ModelState:
-    """The model in an unpickled value; UnknownFormat if it holds none."""
+    """Find the model in an unpickled value; UnknownFormat if there is none."""
     _refuse_hostile(pickle, where)
     try:
         state = _collect(pickle.value)
@@ -57,27 +57,27 @@ def find_model(pickle: Pickle, where: str) -> ModelState:
 
 def _collect(root: Any) -> ModelState:
     state = ModelState(step=_find_step(root))
-    for path, value in _Walk().leaves(_unwrap(root, state), ()):
+    for path, value in _LeafVisitor().leaves(_unwrap(root, state), ()):
         _take(state, ".".join(path) or "tensor", value)
     return state
 
 
 def children(value: Any) -> Iterator[tuple[str, Any]]:
-    """Named parts of a container, of a module, or of an object of unknown class."""
+    """The named parts of a container, of a module, or of an object of an unknown class."""
     if isinstance(value, dict):
         yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, list | tuple):
         yield from ((str(i), child) for i, child in enumerate(value))
-    elif isinstance(value, Call):
+    elif isinstance(value, CallRecord):
         yield from _parts_of_call(value)
 
 
-def _parts_of_call(call: Call) -> Iterator[tuple[str, Any]]:
+def _parts_of_call(call: CallRecord) -> Iterator[tuple[str, Any]]:
     yield from ((str(key), child) for key, child in call.pairs.items())
     yield from ((str(i), child) for i, child in enumerate(call.items))
     if _is_named(call.function, "collections", "OrderedDict"):
         yield from _pairs(call.args)
-        return  # its state is the modules' version numbers
+        return  # its state consists of the version numbers of modules
     if isinstance(call.state, dict):
         if "_parameters" in call.state and "_modules" in call.state:
             for part in ("_parameters", "_buffers", "_modules"):
@@ -87,7 +87,7 @@ def _parts_of_call(call: Call) -> Iterator[tuple[str, Any]]:
 
 
 def _pairs(args: Any) -> Iterator[tuple[str, Any]]:
-    """OrderedDict([[key, value], …]), as protocol 2 of older Pythons wrote it."""
+    """The pairs of OrderedDict([[key, value], …]), as older Pythons wrote it with protocol 2."""
     listed = args[0] if isinstance(args, tuple) and args and isinstance(args[0], list) else []
     for pair in listed:
         if isinstance(pair, list | tuple) and len(pair) == 2:
@@ -98,8 +98,8 @@ def _is_named(function: Any, module: str, name: str) -> bool:
     return isinstance(function, Global) and function.module == module and function.name == name
 
 
-class _Walk:
-    """Visits leaves of a structure from a stranger: cycles end, shared parts do not multiply for ever."""
+class _LeafVisitor:
+    """Visits the leaves of an untrusted structure: cycles are cut, and the number of visits is limited."""
 
     def __init__(self) -> None:
         self.visits = 0
@@ -107,32 +107,32 @@ class _Walk:
     def leaves(
         self, value: Any, path: tuple[str, ...], above: tuple[int, ...] = ()
     ) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Each (path, tensor record or anything without parts)."""
+        """Yield the path and value of each tensor record."""
         self.visits += 1
         if self.visits > _MAX_VISITS:
-            raise CorruptCheckpoint("it holds more entries than any real checkpoint")
+            raise CorruptCheckpoint(f"it has too many entries (limit {_MAX_VISITS:,})")
         if id(value) in above or len(path) > _MAX_DEPTH:
             return
-        if read_tensor(value) is not None:
+        if parse_tensor(value) is not None:
             yield path, value
             return
         for name, child in children(value):
-            if isinstance(child, Call | dict | list | tuple):
+            if isinstance(child, CallRecord | dict | list | tuple):
                 yield from self.leaves(child, (*path, name), (*above, id(value)))
 
 
 def _take(state: ModelState, name: str, value: Any) -> None:
-    raw = read_tensor(value)
-    if isinstance(raw, str):
-        state.skipped[name] = raw
-    elif isinstance(raw, Raw):
+    record = parse_tensor(value)
+    if isinstance(record, str):
+        state.skipped[name] = record
+    elif isinstance(record, TensorRecord):
         if name in state.tensors:
-            raise CorruptCheckpoint(f"the tensor {name[:200]!r} stands twice")
-        state.tensors[name] = raw
+            raise CorruptCheckpoint(f"the tensor {name[:200]!r} appears twice")
+        state.tensors[name] = record
 
 
 def _unwrap(value: Any, state: ModelState) -> Any:
-    """Step into wrappers, then leave out what is beside the model."""
+    """Step into wrappers, and skip the entries beside the model."""
     for _ in range(3):
         entries = dict(children(value)) if _is_mapping(value) else {}
         key = next((k for k in WRAPPERS if k in entries and has_tensor(entries[k])), None)
@@ -140,16 +140,14 @@ def _unwrap(value: Any, state: ModelState) -> Any:
             break
         for other in entries.keys() - {key}:
             if has_tensor(entries[other]):
-                state.skipped[other] = (
-                    _reason(other, entries[other]) or f"stands beside the model, which is {key!r}"
-                )
+                state.skipped[other] = _reason(other, entries[other]) or f"beside the model, which is {key!r}"
         value = entries[key]
     return _without_optimizer(value, state)
 
 
 def _without_optimizer(value: Any, state: ModelState) -> Any:
     if not _is_mapping(value) or (
-        isinstance(value, Call) and isinstance(value.state, dict) and not value.pairs
+        isinstance(value, CallRecord) and isinstance(value.state, dict) and not value.pairs
     ):
         return value
     kept: dict[str, Any] = {}
@@ -166,7 +164,7 @@ def _without_optimizer(value: Any, state: ModelState) -> Any:
 
 
 def _reason(key: str, value: Any) -> str | None:
-    """Why an entry is no part of a model, or None."""
+    """Why an entry is not part of the model; None if it may be."""
     if _is_mapping(value) and {"state", "param_groups"} <= dict(children(value)).keys():
         return "optimizer state"
     if key in STEP_KEYS:
@@ -177,62 +175,62 @@ def _reason(key: str, value: Any) -> str | None:
 
 
 def is_beside_model(key: str) -> bool:
-    """Whether a key names what trainers save beside a model: optimizer, scheduler, random state."""
+    """Whether a key names what trainers save beside a model: optimizer, scheduler, random state, step."""
     return key in STEP_KEYS or _NOT_MODEL.match(key) is not None
 
 
 def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, Call) and read_tensor(value) is None)
+    return isinstance(value, dict) or (isinstance(value, CallRecord) and parse_tensor(value) is None)
 
 
 def has_tensor(value: Any) -> bool:
-    """Whether a tensor stands anywhere inside."""
+    """Whether there is a tensor anywhere inside."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
         value = waiting.pop()
-        if read_tensor(value) is not None:
+        if parse_tensor(value) is not None:
             return True
         if id(value) not in seen:
             seen.add(id(value))
             waiting += [
-                child for _, child in children(value) if isinstance(child, Call | dict | list | tuple)
+                child for _, child in children(value) if isinstance(child, CallRecord | dict | list | tuple)
             ]
     return False
 
 
-def _find_step(root: Any) -> int | Raw | None:
+def _find_step(root: Any) -> int | TensorRecord | None:
     entries = dict(children(root)) if _is_mapping(root) else {}
     for key in STEP_KEYS:
         value = entries.get(key)
         if type(value) is int and 0 <= value < 1 << 62:
             return value
-        raw = read_tensor(value)
-        if isinstance(raw, Raw) and raw.numel == 1 and raw.dtype in ("int64", "int32"):
-            return raw
+        record = parse_tensor(value)
+        if isinstance(record, TensorRecord) and record.numel == 1 and record.dtype in ("int64", "int32"):
+            return record
     return None
 
 
 def _refuse_hostile(pickle: Pickle, where: str) -> None:
     if named := next(filter(is_hostile, pickle.globals), None):
         raise UnsafeCheckpoint(
-            f"{where} wants to call {str(named)[:100]} when it is loaded, which no checkpoint needs. "
-            "Nothing of it was run. Do not load it with anything else either."
+            f"{where} would call {str(named)[:100]} when loaded, which no checkpoint needs to do. "
+            "Nothing was run. Do not load it with another program either."
         )
 
 
 def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
     if set(state.skipped.values()) & {"optimizer state", "optimizer, scheduler or random state"}:
-        raise UnknownFormat(f"{where} holds optimizer or scheduler state, but no model.")
+        raise UnknownFormat(f"{where} contains optimizer or scheduler state, but no model.")
     if state.skipped:
         name, reason = next(iter(state.skipped.items()))
-        raise UnknownFormat(f"{where} holds no tensor that can be measured: {name[:200]!r} is {reason}.")
+        raise UnknownFormat(f"{where} contains no tensor that can be measured: {name[:200]!r} is {reason}.")
     if named := next((g for g in pickle.globals if not _is_harmless(g)), None):
         raise UnsafeCheckpoint(
-            f"{where} holds no tensors, only objects such as {str(named)[:100]} that would have "
+            f"{where} contains no tensors, only objects such as {str(named)[:100]}, whose code would have "
             "to be run; normscope never does that. Save the model's state_dict() instead."
         )
-    raise UnknownFormat(f"{where} is a pickle without tensors; a checkpoint's state_dict was expected.")
+    raise UnknownFormat(f"{where} is a pickle without tensors; expected a state_dict.")
 
 
 def _is_harmless(function: Global) -> bool:
@@ -240,7 +238,7 @@ def _is_harmless(function: Global) -> bool:
 
 
 def is_hostile(function: Global) -> bool:
-    """Whether calling it could only be meant to do something on the reader's machine."""
+    """Whether the only reason to call it is to do something on the reader's machine."""
     top = function.module.split(".")[0]
     if top in ("builtins", "__builtin__"):
         return function.name.split(".")[0] in _HOSTILE_BUILTINS

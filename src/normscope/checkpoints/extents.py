@@ -1,0 +1,234 @@
+"""Where the bytes of a tensor come from, and checkpoints that are a table of tensors and their bytes."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
+
+RawElements: TypeAlias = npt.NDArray[Any]
+"""Elements of some width, copied without being interpreted."""
+
+
+class Extent(abc.ABC):
+    """The contiguous row-major bytes of one tensor, wherever they come from."""
+
+    @abc.abstractmethod
+    def read(self, start: int, stop: int) -> Buffer:
+        """Bytes start … stop−1 of the tensor."""
+
+    def drop(self, start: int, stop: int) -> None:  # noqa: B027
+        """Hint that these bytes will not be read again, so that their memory can be released."""
+
+    @property
+    def zero_copy(self) -> bool:
+        """Whether reads borrow from mapped memory, except for a few at the seams of parts."""
+        return False
+
+    @property
+    def read_granularity(self) -> int:
+        """Best size of a read, in bytes, if whole blocks are unpacked together; 1 if any size will do."""
+        return 1
+
+    @property
+    def sequential(self) -> bool:
+        """Whether reaching a position means unpacking everything before it."""
+        return False
+
+
+class OffsetExtent(Extent):
+    """Bytes of a file or of another extent, from `offset` on."""
+
+    base: File | Extent
+
+    @property
+    @abc.abstractmethod
+    def offset(self) -> int:
+        """Where in `base` the first byte is."""
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Read from `base`."""
+        return self.base.read(self.offset + start, self.offset + stop)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Drop the bytes in `base`."""
+        self.base.drop(self.offset + start, self.offset + stop)
+
+    @property
+    def zero_copy(self) -> bool:
+        """Same as `base`."""
+        return self.base.zero_copy
+
+    @property
+    def sequential(self) -> bool:
+        """Same as `base`; a file can be read anywhere."""
+        return isinstance(self.base, Extent) and self.base.sequential
+
+
+class ByteRange(OffsetExtent):
+    """An OffsetExtent whose offset is known."""
+
+    __slots__ = ("base", "offset")
+    offset: int
+
+    def __init__(self, base: File | Extent, offset: int) -> None:
+        self.base, self.offset = base, offset
+
+
+ROW_BYTES = 1 << 20
+REACH_BYTES = 1 << 24
+GATHERED = 1 << 24
+"""Bytes gathered at once: with more rows, more of each page that a column touches is used."""
+
+
+@dataclass(frozen=True)
+class StridedView(Extent):
+    """A strided view of an extent, copied into row-major order as it is read.
+
+    `shape` and `strides` count elements of `width` bytes. A read copies the rows that cover the
+    range; rows of an inner axis, if those of the first axis would be larger than ROW_BYTES. It
+    reads at most REACH_BYTES of the extent at a time, because a column of a matrix spans all of it.
+    """
+
+    base: Extent
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    width: int
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Gather the rows that cover the range, and cut the range out of them."""
+        if start == stop:
+            return b""
+        axes = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        outer = 1
+        while outer < len(axes) and math.prod(n for n, _ in axes[outer:]) * self.width > ROW_BYTES:
+            outer += 1
+        row = math.prod(n for n, _ in axes[outer:]) * self.width
+        first, last = start // row, -(-stop // row)
+        result = np.empty((last - first, *(n for n, _ in axes[outer:])), element_type(self.width))
+        steps = tuple(s for _, s in axes[outer - 1 :])
+        at, length = first, axes[outer - 1][0]
+        while at < last:
+            end = min(last, (at // length + 1) * length)
+            self._copy(result[at - first : end - first], _position(at, axes[:outer]), steps)
+            at = end
+        return result.reshape(-1).view(np.uint8).data[start - first * row : stop - first * row]
+
+    @property
+    def read_granularity(self) -> int:
+        """Whole rows of the first axis that is longer than one."""
+        row = math.prod([n for n in self.shape if n != 1][1:]) * self.width
+        return max(1, GATHERED // row) * row if 0 < row <= GATHERED else 1
+
+    def _copy(self, target: RawElements, low: int, steps: tuple[int, ...]) -> None:
+        """Fill `target` with the elements from `low` on; if they span too many bytes, in two halves."""
+        reach = [(n - 1) * s for n, s in zip(target.shape, steps, strict=True)]
+        high = low + sum(reach) + 1
+        if (high - low) * self.width > REACH_BYTES:
+            axis = reach.index(max(reach))
+            half = target.shape[axis] // 2
+            lower, upper = np.split(target, [half], axis)
+            self._copy(lower, low, steps)
+            self._copy(upper, low + half * steps[axis], steps)
+            return
+        data = np.frombuffer(self.base.read(low * self.width, high * self.width), element_type(self.width))
+        jumps = tuple(s * self.width for s in steps)
+        target[...] = np.lib.stride_tricks.as_strided(data, target.shape, jumps, writeable=False)
+        self.base.drop(low * self.width, high * self.width)
+
+
+def _position(index: int, axes: Sequence[tuple[int, int]]) -> int:
+    """Offset of the element with that row-major index, given each axis' length and stride."""
+    offset = 0
+    for length, stride in reversed(axes):
+        index, here = divmod(index, length)
+        offset += here * stride
+    return offset
+
+
+def element_type(width: int) -> str:
+    """A NumPy dtype of that many bytes: integers where possible, copied several times faster than void."""
+    return f"u{width}" if width in (1, 2, 4, 8) else f"V{width}"
+
+
+def read_step(extent: Extent, nbytes: int) -> int | None:
+    """The training step in an extent that is one signed integer; None if it is negative."""
+    value = int.from_bytes(extent.read(0, nbytes), "little", signed=True)
+    return value if value >= 0 else None
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a checkpoint contains besides its tensors; see `Checkpoint` for the fields."""
+
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    step: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+NO_EXTRAS = Extras()
+
+
+class TableCheckpoint(Checkpoint):
+    """A checkpoint whose header has been read: a table of tensors and their extents."""
+
+    def __init__(
+        self,
+        format: str,
+        files: Sequence[File],
+        tensors: Mapping[str, Tensor],
+        extents: Mapping[str, Extent],
+        extras: Extras = NO_EXTRAS,
+    ) -> None:
+        self.format, self.tensors = format, tensors
+        self.skipped, self.step, self.notes = extras.skipped, extras.step, extras.notes
+        self._extents = extents
+        self._files = tuple(files)
+        self._digest: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Total size of the files, measured or not."""
+        return sum(file.size for file in self._files)
+
+    @property
+    def digest(self) -> str:
+        """The file's digest, or the hash of all files' digests."""
+        if self._digest is None:
+            digests = [file.digest for file in self._files]
+            combined = hashlib.blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
+            self._digest = digests[0] if len(digests) == 1 else combined
+        return self._digest
+
+    def read(self, name: str, start: int, stop: int) -> Buffer:
+        """Same as Extent.read."""
+        return self._extents[name].read(start, stop)
+
+    def zero_copy(self, name: str) -> bool:
+        """Same as Extent.zero_copy."""
+        return self._extents[name].zero_copy
+
+    def read_granularity(self, name: str) -> int:
+        """Same as Extent.read_granularity."""
+        return self._extents[name].read_granularity
+
+    def sequential(self, name: str) -> bool:
+        """Same as Extent.sequential."""
+        return self._extents[name].sequential
+
+    def drop(self, name: str, start: int, stop: int) -> None:
+        """Same as Extent.drop."""
+        self._extents[name].drop(start, stop)
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._files:
+            file.close()

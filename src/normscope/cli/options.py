@@ -1,0 +1,207 @@
+"""Every argument and option of the command line, defined once, and the groups that commands take together.
+
+A group is a function whose parameters are the options; `option_groups` gives them to a command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from normscope.cli.option_groups import argument, option
+
+# -- what a command reads ------------------------------------------------------------
+
+RunArgument = Annotated[Path, argument("RUN", "A run file.")]
+SERIES = "A run file, a CSV file with the columns step and norm, or a bundled series (t5-base)."
+SeriesArgument = Annotated[str, argument("SOURCE", SERIES)]
+FirstSeriesArgument = Annotated[str, argument("A", SERIES)]
+SecondSeriesArgument = Annotated[str, argument("B", SERIES)]
+ReportArgument = Annotated[str, argument("SOURCE", f"{SERIES[:-1]}; or a folder made by 'normscope sweep'.")]
+CHECKPOINTS = "A folder of checkpoints, files, a glob, or a URL (hf://OWNER/NAME for the Hugging Face hub)"
+CheckpointsArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}.")]
+AuditArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}; or a run file.")]
+MODEL = "A Hugging Face folder, a hub id, or my_model.py:build"
+ModelArgument = Annotated[str, argument("SOURCE", f"{MODEL}.")]
+ModelsArgument = Annotated[
+    list[str],
+    argument("SOURCE", f"{MODEL} (and the checkpoints to load into it); or a folder of checkpoints."),
+]
+CheckpointSteps = Annotated[
+    str | None, option("--steps", "N,N,...", "Steps of the checkpoints, in order: 0,1000,2000.")
+]
+Revisions = Annotated[str | None, option("--revisions", "GLOB", "Revisions of a hub model: 'step*'.")]
+
+# -- which numbers of a run -----------------------------------------------------------
+
+MEASURES = ("norm", "rms", "cosine", "update", "alignment", "distance", "budget")
+Measure = Annotated[
+    str | None,
+    option(
+        "--measure -m --column",
+        "NAME",
+        "Measure of a run (norm, rms, cosine, update, alignment, distance, budget) or column of a CSV file. "
+        "[default: norm]",
+        *MEASURES,
+    ),
+]
+By = Annotated[
+    str,
+    option(
+        "--by",
+        "GROUPS",
+        "One result for each: total, layer, role, component or tensor.",
+        *("total", "layer", "role", "component", "tensor"),
+    ),
+]
+Scope = Annotated[
+    str | None,
+    option(
+        "--scope",
+        "NAME",
+        "Parameters to count: body (without embeddings and output head) or all. [default: body]",
+        *("body", "all"),
+    ),
+]
+Stage = Annotated[str | None, option("--stage", "NAME", "Which stage, if the run has several.")]
+Since = Annotated[int, option("--since", "STEP", "Leave out earlier steps.")]
+Until = Annotated[int | None, option("--until", "STEP", "Leave out later steps.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random numbers; the same seed, the same result.")]
+
+# -- how a model is run ---------------------------------------------------------------
+
+Device = Annotated[
+    str | None,
+    option(
+        "--device",
+        "NAME",
+        "cuda, mps or cpu. [default: the first of them that is available]",
+        *("cuda", "mps", "cpu"),
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    option(
+        "--dtype",
+        "NAME",
+        "float32, float64, bfloat16 or float16. [default: the model's own]",
+        *("float32", "float64", "bfloat16", "float16"),
+    ),
+]
+Text = Annotated[
+    Path | None,
+    option("--text", "FILE", "Sentences to run the model on, one per line. [default: bundled English prose]"),
+]
+Sentences = Annotated[
+    int | None, option("--sentences", "N", "Number of sentences. [default: 100; homogeneity: 8]", min=1)
+]
+Tokenizer = Annotated[
+    str | None, option("--tokenizer", "NAME", "Folder or hub id of the tokenizer. [default: the model's own]")
+]
+Baseline = Annotated[bool, typer.Option(help="Also measure a random model of the same shape.")]
+Heads = Annotated[bool, typer.Option(help="Also measure attention heads.")]
+Scale = Annotated[
+    list[float] | None,
+    option(
+        "--scale",
+        "X",
+        "Power of two that approximates the limit; can be repeated, and the first is reported. "
+        "[default: 1024 and 16384]",
+    ),
+]
+At = Annotated[float, option("--at", "X", "Scale the model by this power of two first: a larger norm.")]
+
+# -- how training continues, for a forecast -------------------------------------------
+
+SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt", "wsd")
+To = Annotated[int, option("--to", "STEP", "The step to forecast.")]
+LaterRate = Annotated[
+    float | None, option("--lr", "X", "Learning rate from now on. [default: the last recorded one]")
+]
+LaterDecay = Annotated[
+    float | None, option("--weight-decay", "X", "Weight decay from now on. [default: the last recorded one]")
+]
+LaterSchedule = Annotated[
+    str | None,
+    option(
+        "--schedule",
+        "NAME",
+        "Learning rate from now on: constant, linear, cosine, inverse-sqrt, wsd, "
+        "or a CSV file with the columns step and lr. [default: constant]",
+        *SCHEDULES,
+    ),
+]
+Momentum = Annotated[float, option("--momentum", "X", "Adam's β₁, or the momentum of SGD.")]
+
+# -- how a scan and a watch work --------------------------------------------------------
+
+Skip = Annotated[list[str] | None, option("--skip", "GLOB", "Tensors to leave out; can be repeated.")]
+Workers = Annotated[int | None, option("--workers", "N", "Number of threads. [default: one per core]", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be read; measure nothing.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Keep running, and measure new checkpoints when they are complete.")
+]
+Every = Annotated[
+    float | None, option("--every", "SECONDS", "Seconds between two updates. [default: 2]", min=0.1)
+]
+Once = Annotated[bool, typer.Option("--once", help="Print the state once and end, as in a pipe.")]
+
+# -- what a command writes ------------------------------------------------------------
+
+RunFile = Annotated[Path | None, option("--run -r", "FILE", "Run file to write the results to.")]
+Output = Annotated[Path, option("--output -o", "PATH", "File or folder to write.")]
+OpenFlag = Annotated[bool, typer.Option("--open", help="Open the report in the browser.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
+
+
+# -- groups -----------------------------------------------------------------------------
+
+
+def selection(
+    measure: Measure = None,
+    scope: Scope = None,
+    stage: Stage = None,
+    since: Since = 0,
+    until: Until = None,
+) -> None:
+    """Which numbers of a source a command uses."""
+
+
+def placement(device: Device = None, dtype: Dtype = None) -> None:
+    """Where a model runs, and its precision."""
+
+
+def sentences(text: Text = None, sentences: Sentences = None, tokenizer: Tokenizer = None) -> None:
+    """What a model is run on."""
+
+
+def series(steps: CheckpointSteps = None, revisions: Revisions = None) -> None:
+    """How the steps of a series are read."""
+
+
+def tensors(skip: Skip = None, workers: Workers = None) -> None:
+    """What a scan leaves out, and how many threads it uses."""
+
+
+def scan_modes(dry_run: DryRun = False, follow: Follow = False) -> None:
+    """Other ways to scan."""
+
+
+def refresh(every: Every = None, once: Once = False) -> None:
+    """How often a watch looks at the run."""
+
+
+def limit(baseline: Baseline = True, heads: Heads = True, scale: Scale = None) -> None:
+    """What is measured of a network, and at which scales."""
+
+
+def plan(
+    lr: LaterRate = None,
+    weight_decay: LaterDecay = None,
+    schedule: LaterSchedule = None,
+    momentum: Momentum = 0.9,
+    seed: Seed = 0,
+) -> None:
+    """How training continues."""

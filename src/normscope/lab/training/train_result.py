@@ -1,0 +1,51 @@
+"""What `train` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from normscope.run import Run, ScalarRow
+from normscope.table import Table, Tabular
+
+
+@dataclass(frozen=True)
+class TrainResult(Tabular):
+    """The result of `train`: where its files are, the last loss, norms and evaluation.
+
+    `out` is the folder of the run. `evaluation` has, for example, `valid_loss`, `valid_accuracy` and
+    `valid_perplexity`. The table has every recorded number.
+
+    >>> import normscope as ns, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = ns.train(ns.TrainConfig(steps=2, batch=2), folder)
+    ...     sorted(set(result.table["name"]))[:3]
+    ['loss', 'lr', 'norm']
+    """
+
+    out: Path
+    run: Path
+    checkpoints: Path
+    steps: int
+    parameters: int
+    loss: float
+    norm_start: float
+    norm_end: float
+    evaluation: dict[str, float]
+    seconds: float
+
+    @property
+    def table(self) -> Table:
+        """Every recorded number: step, name, value."""
+        with Run(self.run) as run:
+            return run.table(ScalarRow)
+
+    @property
+    def messages(self) -> Sequence[str]:
+        """Summary that a notebook shows above the table."""
+        return (
+            f"{self.steps} steps, {self.parameters:,} parameters: loss {self.loss:.4g}, "
+            f"norm {self.norm_start:.4g} → {self.norm_end:.4g}",
+            f"checkpoints: {self.checkpoints}; run file: {self.run}",
+        )

@@ -1,0 +1,132 @@
+"""Models that the user's own Python file builds, named as `my_model.py:build`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from normscope.checkpoints.series.series import Entry, open_series
+from normscope.errors import ModelError, UsageError
+from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel
+from normscope.network.loading.module_weights import load_weights
+from normscope.network.loading.placement import Placement
+from normscope.network.running.batches import Batch, as_batches, to_device
+from normscope.network.running.inputs import EXAMPLE_TOKENS, Corpus
+
+
+def is_build_reference(source: str) -> bool:
+    """Whether a source has the form `file.py:function`."""
+    path, _, function = source.rpartition(":")
+    return path.endswith(".py") and function.isidentifier()
+
+
+def built_models(
+    reference: str, checkpoints: Sequence[str], placement: Placement, options: SeriesOptions
+) -> list[StudiedModel]:
+    """The model that `file.py:build` returns, once per checkpoint; as it is if there are none."""
+    if checkpoints:
+        entries = open_series(checkpoints, **options.arguments).entries
+        return [_with_checkpoint(reference, entry, placement) for entry in entries]
+    if options != SeriesOptions():
+        raise UsageError(
+            f"--steps and --revisions describe checkpoints, but none follow {reference}: name some, "
+            "as in my_model.py:build checkpoints/"
+        )
+    load = partial(_load, reference, None, placement)
+    return [StudiedModel(0, "", reference, partial(_identify, reference, None), load)]
+
+
+def _with_checkpoint(reference: str, entry: Entry, placement: Placement) -> StudiedModel:
+    identify, load = partial(_identify, reference, entry), partial(_load, reference, entry, placement)
+    return StudiedModel(entry.step, entry.stage, entry.source, identify, load)
+
+
+def _identify(reference: str, entry: Entry | None) -> Identity:
+    program = {"program": program_digest(reference)}
+    if entry is None:
+        return program
+    with closing(entry.open()) as checkpoint:
+        return program | {"checkpoint": checkpoint.digest}
+
+
+def _load(reference: str, entry: Entry | None, placement: Placement) -> tuple[nn.Module, Corpus]:
+    model, batches = build_model(reference, placement)
+    notes: tuple[str, ...] = ()
+    if entry is not None:
+        with closing(entry.open()) as checkpoint:
+            load_weights(model, checkpoint, entry.source)
+            notes = checkpoint.notes
+    return model, Corpus(tuple(batches), batches[0], tuple(_token_names(batches[0])), notes)
+
+
+def _token_names(batch: Batch) -> Iterator[str]:
+    """Names for the positions of a batch without a tokenizer: token ids, or numbers."""
+    values = (*batch.args, *batch.kwargs.values())
+    sequences = [value for value in values if isinstance(value, Tensor) and value.dim() >= 2]
+    if sequences:
+        first = sequences[0][0][:EXAMPLE_TOKENS]
+        ids = first.dim() == 1 and not first.is_floating_point()
+        yield from (str(item) for item in (first.tolist() if ids else range(len(first))))
+
+
+def build_model(source: str, placement: Placement) -> tuple[nn.Module, list[Batch]]:
+    """Run `file.py:build`, the user's own code, which returns a model and its batches."""
+    path, name = _split(source)
+    result = _function(path, name)()
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], nn.Module):
+        raise ModelError(
+            f"{source} returned {type(result).__name__}; expected a tuple (model, batches): the torch module "
+            "and a list of the inputs it is called with"
+        )
+    model, batches = result
+    device, dtype = placement.torch_device(), placement.torch_dtype()
+    return placement.place(model), [to_device(batch, device, dtype) for batch in as_batches(batches)]
+
+
+def program_digest(source: str) -> str:
+    """A digest of the Python file behind `file.py:build`; the modules it imports are not included."""
+    path, name = _split(source)
+    _check_file(path, name)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _split(source: str) -> tuple[Path, str]:
+    path, _, name = source.rpartition(":")
+    return Path(path), name
+
+
+def _check_file(path: Path, name: str) -> None:
+    if not path.is_file():
+        raise UsageError(f"no file at {path}: expected a Python file with a function {name}()")
+
+
+def _function(path: Path, name: str) -> Callable[[], Any]:
+    _check_file(path, name)
+    spec = importlib.util.spec_from_file_location(f"normscope_build_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickles in the file look up their module by name
+    with _on_path(path.parent):
+        spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UsageError(f"{path} has no function {name}(): expected one that returns (model, batches)")
+    return function  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _on_path(folder: Path) -> Iterator[None]:
+    """Let the file import the modules beside it, as it could if it were run as a program."""
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder.resolve()))

@@ -1,0 +1,157 @@
+"""Where transformers finds a model: the folders or hub repositories of its config, weights and tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from normscope.checkpoints.storage.hub import SCHEME, parse_address
+from normscope.errors import ModelError, UsageError
+from normscope.network.loading.placement import first_line
+from normscope.optional import require
+
+CONFIG = "config.json"
+_STANDARD_WEIGHTS = re.compile(r"(pytorch_)?model\.(safetensors|bin)(\.index\.json)?")
+_TOKENIZER_FILE = re.compile(
+    r"(tokenizer|vocab|merges|special_tokens_map|added_tokens).*\.(json|txt)|.*\.(model|tiktoken)"
+)
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """A local folder, or a hub repository at a revision; `str()` gives a source that names it."""
+
+    name: str
+    revision: str | None = None
+    subfolder: str = ""
+    on_hub: bool = False
+
+    def __str__(self) -> str:
+        name = f"{self.name}@{self.revision}" if self.revision else self.name
+        return f"{SCHEME}{name}/{self.subfolder}" if self.subfolder else name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The keyword arguments of transformers' from_pretrained."""
+        named = {"revision": self.revision, "subfolder": self.subfolder}
+        return {key: value for key, value in named.items() if value}
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Config and tokenizer of one checkpoint.
+
+    `standard` says whether from_pretrained finds the checkpoint's weights beside the config;
+    otherwise they are read tensor by tensor.
+    """
+
+    config: ModelPlace
+    tokenizer: ModelPlace
+    standard: bool
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a source is a hub id such as gpt2 or OWNER/NAME@REVISION: it has no such file or folder."""
+    is_path = Path(source).exists() or source.startswith((".", "/", "~"))
+    return not is_path and _HUB_ID.fullmatch(source) is not None
+
+
+def find_place(source: str | os.PathLike[str]) -> ModelPlace:
+    """The place that a folder or a hub id names; anything else is a UsageError."""
+    text = os.fspath(source)
+    if Path(text).is_dir():
+        return ModelPlace(text)
+    if text.startswith(SCHEME):
+        address = parse_address(text)
+        return ModelPlace(address.name, address.revision, address.folder, on_hub=True)
+    if not is_hub_id(text):
+        raise UsageError(
+            f"{text} is not a model: expected a Hugging Face folder (config.json and weights), a hub id such "
+            "as gpt2 or OWNER/NAME@REVISION, or a Python file and function such as my_model.py:build"
+        )
+    name, _, revision = text.partition("@")
+    return ModelPlace(name, revision or None, on_hub=True)
+
+
+def find_files(checkpoint: str, sources: Sequence[str]) -> ModelFiles | None:
+    """The files that belong to a checkpoint of a series; None if it has no config.json.
+
+    A local checkpoint without a config.json of its own uses the nearest one above it, up to the
+    folder that the user named. The same holds for its tokenizer.
+    """
+    if checkpoint.startswith(SCHEME):
+        address = parse_address(checkpoint)
+        inside = PurePosixPath(address.folder)
+        folder = "" if inside.parent == PurePosixPath(".") else str(inside.parent)
+        place = ModelPlace(address.name, address.revision, folder, on_hub=True)
+        return ModelFiles(place, place, _is_standard(inside.name))
+    path = Path(checkpoint).absolute()
+    folders = list(_folders_above(path if path.is_dir() else path.parent, sources))
+    config = _first(folders, lambda folder: (folder / CONFIG).is_file())
+    if config is None:
+        return None
+    tokenizer = _first(folders, lambda folder: bool(_tokenizer_files(folder))) or config
+    standard = config == path.parent and _is_standard(path.name)
+    return ModelFiles(ModelPlace(str(config)), ModelPlace(str(tokenizer)), standard)
+
+
+def config_digest(place: ModelPlace) -> str:
+    """A digest of config.json, or the commit of the hub repository."""
+    if place.on_hub:
+        return _commit(place)
+    return _digest([Path(place.name) / CONFIG])
+
+
+def tokenizer_digest(place: ModelPlace) -> str:
+    """A digest of the tokenizer's files, or the commit of the hub repository."""
+    if place.on_hub:
+        return _commit(place)
+    return _digest(_tokenizer_files(Path(place.name)))
+
+
+def _is_standard(name: str) -> bool:
+    return _STANDARD_WEIGHTS.fullmatch(name) is not None
+
+
+def _folders_above(folder: Path, sources: Sequence[str]) -> Iterable[Path]:
+    """The folder and those above it, up to the innermost named folder that contains it."""
+    named = [Path(source).absolute() for source in sources if Path(source).is_dir()]
+    containing = [top for top in named if folder.is_relative_to(top)]
+    top = max(containing, key=lambda path: len(path.parts), default=folder)
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
+
+
+def _first(folders: Iterable[Path], suits: Callable[[Path], bool]) -> Path | None:
+    return next((folder for folder in folders if suits(folder)), None)
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if _TOKENIZER_FILE.fullmatch(file.name))
+
+
+def _digest(files: Iterable[Path]) -> str:
+    result = hashlib.sha256()
+    for file in files:
+        result.update(f"{file.name}\n{file.stat().st_size}\n".encode())
+        result.update(file.read_bytes())
+    return result.hexdigest()[:16]
+
+
+def _commit(place: ModelPlace) -> str:
+    """The commit that a revision of a hub repository points to, from the cache if the hub is offline."""
+    hub = require("huggingface_hub", "hf", "loading a model from the hub")
+    errors = require("huggingface_hub.errors", "hf", "loading a model from the hub")
+    for file in (CONFIG, "tokenizer_config.json", "tokenizer.json"):
+        try:
+            parts = Path(hub.hf_hub_download(place.name, file, **place.options)).parts
+            return parts[parts.index("snapshots") + 1]
+        except errors.EntryNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {place}: {first_line(error)}; check the name") from None
+    raise ModelError(f"{place} has neither {CONFIG} nor a tokenizer")

@@ -1,0 +1,50 @@
+"""What a study measures: models with their place in training, and the text to run them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from normscope.network.running.inputs import Corpus
+
+Identity = dict[str, str]
+"""What a model is made of: another checkpoint, config, program or tokenizer gives another identity."""
+
+
+@dataclass(frozen=True)
+class StudiedModel:
+    """One model to measure: its step and stage in training, its name, and how to load it."""
+
+    step: int
+    stage: str
+    label: str
+    identify: Callable[[], Identity]
+    load: Callable[[], tuple[nn.Module, Corpus]]
+
+
+@dataclass(frozen=True)
+class StudyText:
+    """The sentences to run a model on, and the folder or hub id of the tokenizer; the model's own if None."""
+
+    sentences: Sequence[str]
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True)
+class SeriesOptions:
+    """How steps are read from a series, with the meaning that they have in a scan.
+
+    `steps` lists the steps in the order of the sources or of the names in a folder. `revisions` are
+    patterns for the branches and tags of a Hugging Face repository.
+    """
+
+    steps: Sequence[int] | None = None
+    revisions: str | Sequence[str] | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `open_series`; a single checkpoint without a step is step 0."""
+        return {"steps": self.steps, "revisions": self.revisions, "default_step": 0}

@@ -1,0 +1,101 @@
+"""Load the tensors of a checkpoint, in any format, into a module."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from normscope.anatomy import not_a_parameter, unwrapped
+from normscope.checkpoints.arrays import read_tensor
+from normscope.checkpoints.base import Checkpoint
+from normscope.errors import ModelError
+from normscope.words import some
+
+_PREFIX = "model."  # of Lightning modules, and of other modules that keep the network in an attribute
+
+
+def load_weights(model: nn.Module, checkpoint: Checkpoint, source: str) -> None:
+    """Copy a checkpoint's tensors into a module's parameters and buffers, converted to their dtypes.
+
+    Names match after removing the prefixes of wrappers (DDP, FSDP, torch.compile, Lightning).
+    Tied parameters need only one of their names. Buffers that the checkpoint lacks keep their
+    values. Any other difference is a ModelError.
+    """
+    stored = _stored_names(checkpoint.tensors, {unwrapped(name) for name, _ in _tensors(model)})
+    used: set[str] = set()
+    for tensor, names in _tied(model):
+        found = [stored[name] for name in names if name in stored]
+        used.update(found)
+        if found:
+            _copy(tensor, checkpoint, found, source)
+        elif isinstance(tensor, nn.Parameter):
+            raise ModelError(f"{source} does not fit the model: the parameter {names[0]!r} is missing")
+    _refuse_unused(checkpoint, set(stored.values()) - used, source)
+
+
+def _stored_names(stored: Iterable[str], expected: set[str]) -> dict[str, str]:
+    """The checkpoint's names by the names that the module gives them."""
+    names: dict[str, str] = {}
+    for name in stored:
+        if (other := names.setdefault(unwrapped(name), name)) != name:
+            raise ModelError(
+                f"the checkpoint has both {other!r} and {name!r}, which are one name in the model"
+            )
+    if not expected & names.keys() and all(name.startswith(_PREFIX) for name in names):
+        return {unwrapped(name.removeprefix(_PREFIX)): original for name, original in names.items()}
+    return names
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _tied(model: nn.Module) -> Iterator[tuple[Tensor, list[str]]]:
+    """Every parameter and buffer once, with all of its names."""
+    names: dict[Hashable, list[str]] = {}
+    tensors: dict[Hashable, Tensor] = {}
+    for name, tensor in _tensors(model):
+        key = _memory_key(tensor)
+        tensors.setdefault(key, tensor)
+        names.setdefault(key, []).append(unwrapped(name))
+    return ((tensor, names[key]) for key, tensor in tensors.items())
+
+
+def _memory_key(tensor: Tensor) -> Hashable:
+    """Equal for tensors that are the same memory; tensors without memory (empty, meta) are all different."""
+    address = tensor.data_ptr()
+    return (address, tensor.shape, tensor.stride()) if address else id(tensor)
+
+
+def _copy(target: Tensor, checkpoint: Checkpoint, names: list[str], source: str) -> None:
+    """Copy the tensor of these names; if they are tied in the module, the checkpoint must agree."""
+    shape = checkpoint.tensors[names[0]].shape
+    if shape != tuple(target.shape):
+        raise ModelError(
+            f"{source} does not fit the model: {names[0]!r} has the shape {list(shape)} in the checkpoint "
+            f"and {list(target.shape)} in the model"
+        )
+    value = read_tensor(checkpoint, names[0])
+    for other in names[1:]:
+        if not _same(checkpoint, names[0], other, value):
+            raise ModelError(
+                f"{source} does not fit the model: {names[0]!r} and {other!r} are one parameter in the model "
+                "and two different ones in the checkpoint"
+            )
+    with torch.no_grad():
+        target.copy_(value)
+
+
+def _same(checkpoint: Checkpoint, name: str, other: str, value: Tensor) -> bool:
+    shared = checkpoint.tensors[name].storage == checkpoint.tensors[other].storage
+    return shared or torch.equal(read_tensor(checkpoint, other), value)
+
+
+def _refuse_unused(checkpoint: Checkpoint, unused: set[str], source: str) -> None:
+    """ModelError if the checkpoint has parameters that the model lacks: it would be another network."""
+    names = sorted(name for name in unused if not_a_parameter(name, checkpoint.tensors[name].shape) is None)
+    if names:
+        raise ModelError(f"{source} does not fit the model, which has no {some(names)}")

@@ -1,0 +1,158 @@
+"""Hugging Face models and those of the lab, one by one or as a series of checkpoints."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from normscope.anatomy import unwrapped
+from normscope.checkpoints.arrays import read_tensor
+from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.series.names import Label, names_step, parse_label
+from normscope.checkpoints.series.series import Entry, open_series, order
+from normscope.checkpoints.storage.hub import SCHEME
+from normscope.errors import ModelError, UsageError
+from normscope.network.loading.model_places import (
+    ModelFiles,
+    ModelPlace,
+    config_digest,
+    find_files,
+    find_place,
+    is_hub_id,
+    tokenizer_digest,
+)
+from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
+from normscope.network.loading.placement import Placement
+from normscope.network.loading.pretrained import (
+    LoadedModel,
+    check_model,
+    load_from_tensors,
+    load_pretrained,
+    load_tokenizer,
+)
+from normscope.network.running.inputs import Corpus, corpus
+from normscope.words import some
+
+
+def pretrained_models(
+    sources: Sequence[str], text: StudyText, placement: Placement, options: SeriesOptions
+) -> list[StudiedModel]:
+    """The models of folders, files, globs, hf:// addresses or hub ids, sorted by stage and step."""
+    on_hub = [source for source in sources if is_hub_id(source)]
+    if on_hub and len(on_hub) < len(sources):
+        raise UsageError(
+            f"{on_hub[0]} is a hub id and cannot be mixed with other sources: write {SCHEME}{on_hub[0]}"
+        )
+    if on_hub:
+        entries = _hub_entries(sources, options)
+        files = [_hub_files(entry.source) for entry in entries]
+    else:
+        entries = open_series([_checked(source) for source in sources], **options.arguments).entries
+        files = _series_files(entries, sources)
+    return [_model(entry, found, text, placement) for entry, found in zip(entries, files, strict=True)]
+
+
+def _checked(source: str) -> str:
+    """The source, if it can be a series: a URL, a path that exists, or a glob."""
+    if "://" in source and not source.startswith(SCHEME):
+        raise UsageError(
+            f"transformers cannot load a model from {source}: download it, or load it into a model of your "
+            f"own with: my_model.py:build {source}"
+        )
+    if "://" not in source and not Path(source).exists() and not glob.has_magic(source):
+        find_place(source)  # says what was expected
+    return source
+
+
+# -- hub ids ---------------------------------------------------------------------------
+
+
+def _hub_entries(ids: Sequence[str], options: SeriesOptions) -> tuple[Entry, ...]:
+    """Hub ids in order; the step is in the revision's name, as in OWNER/NAME@step1000, or 0."""
+    if options.revisions is not None:
+        raise UsageError(f"--revisions needs the address of a repository: write {SCHEME}{ids[0]}")
+    labels = [_revision_label(find_place(name).revision or "") for name in ids]
+    if options.steps is not None:
+        if len(options.steps) != len(ids):
+            raise UsageError(f"got {len(options.steps)} steps for {len(ids)} models: give one step per model")
+        if negative := [step for step in options.steps if step < 0]:
+            raise UsageError(f"steps must be integers ≥ 0; got {negative[0]}")
+        labels = [replace(label, step=step) for label, step in zip(labels, options.steps, strict=True)]
+    entries = [
+        Entry(name, label.step or 0, label.stage, label.tokens, name, partial(_open_on_hub, name))
+        for name, label in zip(ids, labels, strict=True)
+    ]
+    return order(ids, entries).entries
+
+
+def _revision_label(revision: str) -> Label:
+    return parse_label(revision) if names_step(revision) else Label(0)
+
+
+def _open_on_hub(name: str) -> Checkpoint:
+    return open_series(f"{SCHEME}{name}", default_step=0).entries[0].open()
+
+
+def _hub_files(name: str) -> ModelFiles:
+    place = find_place(name)
+    return ModelFiles(place, place, standard=True)
+
+
+# -- checkpoints of a series -----------------------------------------------------------
+
+
+def _series_files(entries: Sequence[Entry], sources: Sequence[str]) -> list[ModelFiles]:
+    found = {entry.source: find_files(entry.source, sources) for entry in entries}
+    without = [source for source, files in found.items() if files is None]
+    if without:
+        raise ModelError(
+            f"{some(without)}: no config.json beside it, so transformers cannot build the model; add the "
+            "model's config.json, or load the checkpoints into a model of your own with: my_model.py:build "
+            f"{sources[0]}"
+        )
+    return [files for files in found.values() if files is not None]
+
+
+def _model(entry: Entry, files: ModelFiles, text: StudyText, placement: Placement) -> StudiedModel:
+    tokenizer = find_place(text.tokenizer) if text.tokenizer else files.tokenizer
+    identify = partial(_identify, entry, files, tokenizer)
+    load = partial(_load, entry, replace(files, tokenizer=tokenizer), text, placement)
+    return StudiedModel(entry.step, entry.stage, _name(entry, files), identify, load)
+
+
+def _name(entry: Entry, files: ModelFiles) -> str:
+    return str(files.config) if files.standard else entry.source
+
+
+def _identify(entry: Entry, files: ModelFiles, tokenizer: ModelPlace) -> Identity:
+    made_of = {"config": config_digest(files.config), "tokenizer": str(tokenizer)}
+    made_of["vocabulary"] = tokenizer_digest(tokenizer)
+    if is_hub_id(entry.source):
+        return made_of | {"checkpoint": made_of["config"]}
+    with closing(entry.open()) as checkpoint:
+        return made_of | {"checkpoint": checkpoint.digest}
+
+
+def _load(entry: Entry, files: ModelFiles, text: StudyText, placement: Placement) -> tuple[nn.Module, Corpus]:
+    if files.standard:
+        check_model(files.config)
+    tokenizer = load_tokenizer(files.tokenizer)
+    if files.standard:
+        loaded = load_pretrained(files.config, placement)
+    else:
+        loaded = _from_tensors(entry, files, placement)
+    made = corpus(text.sentences, tokenizer, loaded.model)
+    return loaded.model, replace(made, warnings=(*loaded.warnings, *made.warnings))
+
+
+def _from_tensors(entry: Entry, files: ModelFiles, placement: Placement) -> LoadedModel:
+    """Build the model of the config, with weights from any checkpoint that a scan can read."""
+    with closing(entry.open()) as checkpoint:
+        tensors = {unwrapped(name): read_tensor(checkpoint, name) for name in checkpoint.tensors}
+        return replace(load_from_tensors(files.config, tensors, placement), warnings=checkpoint.notes)

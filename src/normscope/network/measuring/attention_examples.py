@@ -1,0 +1,78 @@
+"""Attention maps of single heads on one sentence, soft and saturated, to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.network.measuring.heads import HEAD_TYPES, Head, Heads
+from normscope.network.running.batches import Batch
+from normscope.network.running.eval_mode import evaluating
+from normscope.network.running.scaling import scaled
+from normscope.network.watching.attention_call import AttentionCall
+from normscope.network.watching.tap import tap
+
+MOST_HEADS = 192
+"""Models with at most this many heads have all of them shown."""
+
+HEADS_PER_TYPE = 32
+"""The heads shown of each type in larger models."""
+
+
+@dataclass(frozen=True)
+class AttentionExample:
+    """One head on one sentence: attention weights [query][key], in the soft and in the saturated network."""
+
+    module: str
+    head: int
+    tokens: tuple[str, ...]
+    soft: tuple[tuple[float, ...], ...]
+    saturated: tuple[tuple[float, ...], ...]
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document that a run file stores."""
+        return {"tokens": self.tokens, "soft": self.soft, "saturated": self.saturated}
+
+
+def examples(
+    model: nn.Module, batch: Batch, tokens: Sequence[str], heads: Heads, scale: float = 2.0**10
+) -> list[AttentionExample]:
+    """The attention of the clearest heads (all heads of a small model) on the first sentence of a batch."""
+    with evaluating(model):
+        soft = _maps(model, batch, len(tokens))
+        with scaled(model, scale):
+            hard = _maps(model, batch, len(tokens))
+    chosen = [(head.module, head.head) for head in clearest(heads) if head.module in soft]
+    return [
+        AttentionExample(name, head, tuple(tokens), _rounded(soft[name][head]), _rounded(hard[name][head]))
+        for name, head in chosen
+    ]
+
+
+def clearest(heads: Heads) -> list[Head]:
+    """All heads of a small model; of a large one, those of each type with the widest margin."""
+    if len(heads.heads) <= MOST_HEADS:
+        return list(heads.heads)
+    return [head for kind in HEAD_TYPES for head in heads.strongest(kind, HEADS_PER_TYPE)]
+
+
+def _maps(model: nn.Module, batch: Batch, size: int) -> dict[str, Tensor]:
+    """Each call's attention map of the first sentence, [heads, queries, keys], cut to the tokens shown."""
+    found: dict[str, Tensor] = {}
+
+    def look(call: AttentionCall) -> None:
+        scores = call.block(0, min(size, call.queries))[0]
+        found[call.name] = scores.softmax(-1)[:, :, :size].float().cpu()
+
+    with tap(model, look):
+        batch.run(model)
+    return found
+
+
+def _rounded(weights: Tensor) -> tuple[tuple[float, ...], ...]:
+    rows = torch.nan_to_num(weights).tolist()
+    return tuple(tuple(round(weight, 4) for weight in row) for row in rows)

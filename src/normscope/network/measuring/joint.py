@@ -1,0 +1,70 @@
+"""Saturation and heads from the same forward passes, in little more time than one of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from normscope.network.measuring.heads import Heads, HeadTypes, HeadWatcher
+from normscope.network.measuring.saturation import Limit, Saturation, StateComparison
+from normscope.network.running.batches import Batches, as_batches, sample
+from normscope.network.running.eval_mode import evaluating
+from normscope.network.running.passes import run_passes
+from normscope.network.watching.block_lists import find_blocks
+from normscope.progress import Progress, silent
+from normscope.table import Table, Tabular
+
+
+@dataclass(frozen=True)
+class SaturationAndHeads(Tabular):
+    """The two results of shared passes; unpacks as `saturation, heads = …`.
+
+    >>> saturation, heads = ns.SaturationAndHeads(ns.Saturation(()), ns.Heads(()))
+    >>> len(saturation.layers), len(heads.heads)
+    (0, 0)
+    """
+
+    saturation: Saturation
+    heads: Heads
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.saturation, self.heads))
+
+    @property
+    def table(self) -> Table:
+        """One row per layer; `heads.table` has one row per head."""
+        return self.saturation.table
+
+    @property
+    def messages(self) -> Sequence[str]:
+        """The warnings of both."""
+        return (*self.saturation.warnings, *self.heads.warnings)
+
+
+def saturation_and_heads(
+    model: nn.Module,
+    batches: Batches,
+    *,
+    limit: Limit = Limit(),
+    types: HeadTypes = HeadTypes(),
+    progress: Progress = silent,
+) -> SaturationAndHeads:
+    """The results of `saturation` and of `heads` (at the first scale) from shared passes over the batches.
+
+    >>> import torch
+    >>> import normscope as ns
+    >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    >>> result = ns.saturation_and_heads(model, torch.randn(4, 6, 8))
+    >>> len(result.saturation.layers), len(result.heads.heads)
+    (2, 2)
+    """
+    kept = as_batches(batches)
+    with evaluating(model):
+        lists = find_blocks(model, sample(kept))
+        comparison = StateComparison(model, lists, limit)
+        watcher = HeadWatcher(model, lists, limit.scales[0])
+        run_passes(model, kept, limit.scales, (comparison, watcher), progress)
+    return SaturationAndHeads(comparison.result(), watcher.result(types))

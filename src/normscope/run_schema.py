@@ -1,0 +1,113 @@
+"""The tables of a run file: making them, checking them, and completing those of an earlier release."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from normscope.atomic_write import atomic_write
+from normscope.errors import NotARunFile, RunFileError, RunVersionError
+
+APPLICATION_ID = 0x6E6F726D  # "norm"
+VERSION = 1
+SQLITE_HEADER = b"SQLite format 3\x00"
+
+SCHEMA = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE checkpoint(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, label TEXT NOT NULL, tokens INTEGER,
+    source TEXT NOT NULL, format TEXT, bytes INTEGER, digest TEXT,
+    PRIMARY KEY(stage, step));
+CREATE TABLE tensor(
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, component TEXT NOT NULL, layer INTEGER,
+    role TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL, numel INTEGER NOT NULL,
+    tied_to INTEGER REFERENCES tensor(id));
+CREATE TABLE weight(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, prev_step INTEGER NOT NULL,
+    tensor INTEGER NOT NULL REFERENCES tensor(id),
+    sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
+    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
+    PRIMARY KEY(stage, tensor, step, prev_step)) WITHOUT ROWID;
+CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
+CREATE TABLE saturation(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
+    cosine REAL, deviation REAL, tokens INTEGER, scale REAL, converged INTEGER, baseline REAL,
+    PRIMARY KEY(stage, step, module)) WITHOUT ROWID;
+CREATE TABLE head(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
+    head INTEGER NOT NULL, type TEXT, margin REAL, positions REAL, positions_deviation REAL,
+    split REAL, share REAL, effective REAL, largest REAL, distance REAL, first REAL,
+    PRIMARY KEY(stage, step, module, head)) WITHOUT ROWID;
+CREATE TABLE scalar(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+    PRIMARY KEY(stage, step, name)) WITHOUT ROWID;
+CREATE TABLE artifact(kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(kind, key));
+"""
+
+# Tables that a later release added. A file without them is completed when it is opened for writing;
+# a reader sees them empty.
+ADDED = {
+    "measure": """
+CREATE TABLE measure(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, tensor INTEGER NOT NULL REFERENCES tensor(id),
+    name TEXT NOT NULL, value REAL,
+    PRIMARY KEY(name, stage, step, tensor)) WITHOUT ROWID;
+""",
+}
+
+
+def connect(path: Path, write: bool) -> sqlite3.Connection:
+    """Open the database, read-only unless `write`."""
+    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+    try:
+        return sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise RunFileError(f"cannot open {path}: {error}") from error
+
+
+def is_run_file(path: Path) -> bool:
+    """Whether the file is an SQLite database, which a CSV file never is."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+    except OSError:
+        return False
+
+
+def check_identity(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not a run file of this version."""
+    try:
+        (identity,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise RunFileError(f"cannot open {path}: {error}") from error
+        raise NotARunFile(f"{path} is not a run file: it is not an SQLite database") from error
+    if identity != APPLICATION_ID:
+        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
+    if version != VERSION:
+        raise RunVersionError(
+            f"{path} is a run file of version {version}; this normscope reads version {VERSION}: "
+            "scan the series again into a new file"
+        )
+
+
+def add_missing_tables(db: sqlite3.Connection, write: bool) -> None:
+    """Complete a file of an earlier release: for good when writing, for this connection when reading."""
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for name in ADDED.keys() - there:
+        kind = "CREATE TABLE IF NOT EXISTS" if write else "CREATE TEMP TABLE"
+        db.execute(ADDED[name].replace("CREATE TABLE", kind))
+
+
+def write_empty(path: Path) -> None:
+    """Create an empty run file in one step: readers see all of it or none."""
+    identity = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
+    tables = " ".join((SCHEMA, *ADDED.values()))
+    script = f"PRAGMA synchronous=OFF; BEGIN; {identity} {tables} COMMIT;"  # nobody sees it before the move
+    try:
+        with atomic_write(path) as part, closing(sqlite3.connect(part)) as db:
+            db.executescript(script)
+    except (sqlite3.Error, OSError) as error:
+        raise RunFileError(f"cannot create the run file {path}: {error}") from error

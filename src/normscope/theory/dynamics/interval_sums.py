@@ -1,0 +1,68 @@
+"""The sums of one group over its intervals, from which a norm budget is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from normscope.errors import SeriesError
+from normscope.theory.laws.laws import Array
+from normscope.theory.measures import formulas
+from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.time_series import Series, clean_series
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalSums:
+    """The sums of one group over its intervals, with ρ² at both ends of each interval."""
+
+    name: str
+    previous: Array
+    steps: Array
+    sumsq_previous: Array
+    sumsq: Array
+    dot: Array
+    sumsq_delta: Array
+
+    @property
+    def alignment(self) -> Array:
+        """Cosine between θ′ and Δ; NaN where nothing changed."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = formulas.alignment(self.dot, self.sumsq_previous, self.sumsq_delta)
+        return np.where(np.isfinite(value), value, np.nan)
+
+    def between(self, since: float, until: float | None = None) -> IntervalSums:
+        """The intervals that begin at step `since` or later and end at step `until` or earlier."""
+        kept = (self.previous >= since) & (self.steps <= (np.inf if until is None else until))
+        arrays = (self.previous, self.steps, self.sumsq_previous, self.sumsq, self.dot, self.sumsq_delta)
+        return IntervalSums(self.name, *(array[kept] for array in arrays))
+
+
+def sums_of_group(grouped: Grouped, column: int) -> IntervalSums:
+    """The intervals of one group whose two ends were both measured."""
+    arrays = [getattr(grouped, n)[:, column] for n in ("sumsq_previous", "sumsq", "dot", "sumsq_delta")]
+    there = np.isfinite(np.stack(arrays)).all(axis=0) & (grouped.previous >= 0)
+    times = grouped.previous[there].astype(float), grouped.steps[there].astype(float)
+    return IntervalSums(grouped.groups[column], *times, *(array[there] for array in arrays))
+
+
+def sums_from_cosine(norm: Series, cosine: Series) -> IntervalSums:
+    """The same sums from two published curves: ρ at each checkpoint, and the cosine with the one before.
+
+    ⟨θ′,Δ⟩ = ρ′ρ·cos − ρ′² and ‖Δ‖² = ρ² + ρ′² − 2ρ′ρ·cos are differences of nearly equal numbers: as
+    precise as the digits of the curves allow, while a run file's own sums have a relative error of 1e-7.
+    """
+    norm, cosine = clean_series(norm, len(norm)).series, clean_series(cosine, len(cosine)).series
+    place = np.searchsorted(norm.steps, cosine.steps)
+    known = (place > 0) & (place < len(norm))
+    known[known] &= norm.steps[place[known]] == cosine.steps[known]
+    if not known.any():
+        raise SeriesError(f"{norm.name} and {cosine.name} share no step after the first: no budget")
+    place, angle = place[known], cosine.values[known]
+    before, after = norm.values[place - 1], norm.values[place]
+    inner = before * after * angle
+    times = norm.steps[place - 1].astype(float), norm.steps[place].astype(float)
+    return IntervalSums(
+        norm.name, *times, before**2, after**2, inner - before**2, before**2 + after**2 - 2 * inner
+    )

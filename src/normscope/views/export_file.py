@@ -1,0 +1,96 @@
+"""Export: a run's weight statistics as CSV, or as Parquet if pyarrow or polars is installed."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from normscope.atomic_write import atomic_write
+from normscope.errors import MissingExtra, UsageError
+from normscope.run import Run
+from normscope.run_schema import is_run_file
+from normscope.table import Table
+from normscope.theory.measures.series_sources import Source, load_one
+
+COLUMNS = (
+    *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel"),
+    *("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite"),
+    *("grad_sumsq", "grad_dot", "lr", "weight_decay"),
+)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that starts with these as a formula
+
+
+def weight_table(run: Run) -> Table:
+    """Every row of sums with its tensor; prev_step is None for a first checkpoint."""
+    names = [
+        f"tensor.{c}" if c in ("component", "layer", "role", "numel") else f"weight.{c}" for c in COLUMNS
+    ]
+    names[2], names[3] = "nullif(prev_step, -1)", "tensor.name"
+    joined = "weight JOIN tensor ON tensor.id = weight.tensor"
+    sql = f"SELECT {', '.join(names)} FROM {joined} ORDER BY 1, 2, weight.tensor, 3"
+    return Table.from_rows(COLUMNS, run.query(sql))
+
+
+def export(source: Source, output: str | os.PathLike[str]) -> Path:
+    """Write the weight statistics of a run to a .csv or .parquet file; the name's ending decides.
+
+    A CSV file or a bundled series such as `t5-base` has no statistics per tensor: its steps and
+    values are written.
+
+    >>> import tempfile
+    >>> path = ns.export("t5-base", tempfile.mkdtemp() + "/t5.csv")
+    >>> path.read_text().splitlines()[:2]
+    ['step,norm', '0,470.60751']
+    """
+    target = Path(output)
+    writers: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+    if target.suffix not in writers:
+        raise UsageError(f"cannot export to {target.name!r}: the name must end in .csv or .parquet")
+    table = _table(source)
+    try:
+        with atomic_write(target) as part:
+            writers[target.suffix](table, part)
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+    return target
+
+
+def _table(source: Source) -> Table:
+    if isinstance(source, Run):
+        return weight_table(source)
+    if isinstance(source, str | Path) and is_run_file(Path(source)):
+        with Run(source) as run:
+            return weight_table(run)
+    series = load_one(source)
+    return Table({"step": series.steps.tolist(), series.unit or "value": series.values.tolist()})
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(table.columns)
+        columns = [list(map(_cell, values)) for values in table.columns.values()]
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _cell(value: object) -> object:
+    """Quote names that look like a formula; keep all digits of floats."""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return repr(value) if isinstance(value, float) else value
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({k: list(v) for k, v in table.columns.items()}), path)
+    except ImportError:
+        try:
+            import polars  # noqa: F401
+        except ImportError:
+            raise MissingExtra("pyarrow", "parquet", "writing Parquet") from None
+        table.to_polars().write_parquet(path)

@@ -1,0 +1,159 @@
+"""How close each layer is to the saturated network: by layer, and over training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from normscope.run import Run, SaturationRow
+from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
+from normscope.views.figures.network.homogeneity import scaling_figure
+from normscope.views.page import palette
+from normscope.views.page.formatting import clean, count, label, number, plural, spread, values
+from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace, balanced
+from normscope.views.page.stage_rows import stage_rows
+
+AXIS = "cosine to the saturated network"
+NOTE = (
+    "1 means that the layer already computes what it would with infinitely large parameters. "
+    "Hollow points have not converged: a larger scale gives another value."
+)
+
+
+def section(run: Run, stage: str) -> Section | None:
+    """Saturation by layer at the last step, over the steps, and the scaling curves."""
+    rows = stage_rows(run, SaturationRow, stage, "step, layer, module")
+    curves = run.artifacts("scaling-curve") if stage == (run.stages() or [stage])[0] else {}
+    last = [row for row in rows if row.step == rows[-1].step]
+    figures = [layer_figure(last), *_over_training(rows)] if rows else []
+    if curves:
+        figures.append(scaling_figure(curves))
+    parts: list[SectionPart] = [*balanced(figures), *([_table(last)] if last else [])]
+    return Section("saturation", "Saturation", _sentences(last), parts) if parts else None
+
+
+def _sentences(last: Sequence[SaturationRow]) -> list[str]:
+    known = [row for row in last if row.cosine is not None]
+    if not known:
+        return []
+    top = max(known, key=lambda row: row.layer)
+    random = "" if top.baseline is None else f", against {number(top.baseline, 3)} in a random network"
+    sentences = [f"The last layer's saturation is {number(top.cosine, 3)}{random} (step {count(top.step)})."]
+    unconverged = [row for row in known if not row.converged]
+    if unconverged:
+        sentences.append(
+            f"{plural(len(unconverged), 'layer')} of {len(known)} did not converge: "
+            "measure in float64 to see whether rounding is the reason."
+        )
+    return sentences
+
+
+def layer_figure(rows: Sequence[SaturationRow]) -> FigureSpec:
+    """The cosine of every layer beside that of a random network; encoder and decoder are two lines."""
+    stacks = list(dict.fromkeys(_stack(row.module) for row in rows))
+    traces = []
+    for i, stack in enumerate(stacks):
+        part = [row for row in rows if _stack(row.module) == stack]
+        name = label(stack) if len(stacks) > 1 else "this model"
+        traces.append(_trained(part, name, palette.category(2 * i) if i else palette.ACCENT))
+        if any(row.baseline is not None for row in part):
+            traces.append(_baseline(part, f"random, {name}" if len(stacks) > 1 else "random network"))
+    layout = {
+        "xaxis": {"title": {"text": "layer"}, "dtick": 1 if len(rows) < 20 else None},
+        "yaxis": {"title": {"text": AXIS}},
+    }
+    last = max(rows, key=lambda row: row.layer)
+    title = (
+        f"Saturation by layer: {number(rows[0].cosine, 3)} at the input, {number(last.cosine, 3)} at the end"
+    )
+    return FigureSpec("saturation-layers", title, traces, layout, NOTE)
+
+
+def _stack(module: str) -> str:
+    """The list of blocks a layer belongs to: encoder and decoder are two."""
+    return module.rpartition(".")[0]
+
+
+def _layer_line(
+    rows: Sequence[SaturationRow], name: str, heights: Sequence[float | None], colour: str
+) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [row.layer for row in rows],
+        "y": values(heights),
+        "name": name,
+        "line": {"color": colour, "width": 2.5},
+        "marker": {"color": colour, "size": 8},
+    }
+
+
+def _trained(rows: Sequence[SaturationRow], name: str, colour: str) -> Trace:
+    trace = _layer_line(rows, name, [row.cosine for row in rows], colour)
+    trace["marker"]["symbol"] = ["circle" if row.converged else "circle-open" for row in rows]
+    deviations = values([row.deviation for row in rows])
+    return {
+        **trace,
+        "error_y": {"type": "data", "array": deviations, "thickness": 1, "width": 0, "color": colour},
+        "customdata": [_hover(row) for row in rows],
+        "hovertemplate": "layer %{x}: %{y:.4f}<br>%{customdata}<extra></extra>",
+    }
+
+
+def _hover(row: SaturationRow) -> str:
+    convergence = {None: "convergence not checked", True: "converged", False: "not converged"}
+    deviation = f"deviation {number(row.deviation, 3)} over {count(row.tokens)} tokens"
+    return f"{label(row.module)}<br>{deviation}<br>{convergence[row.converged]}"
+
+
+def _baseline(rows: Sequence[SaturationRow], name: str) -> Trace:
+    trace = _layer_line(rows, name, [row.baseline for row in rows], palette.MUTED)
+    trace["line"] |= {"width": 1.5, "dash": "dash"}
+    trace["marker"]["size"] = 5
+    return {**trace, "hovertemplate": f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>"}
+
+
+def _over_training(rows: Sequence[SaturationRow]) -> list[FigureSpec]:
+    steps = sorted({row.step for row in rows})
+    if len(steps) < 2:
+        return []
+    modules = list(dict.fromkeys(row.module for row in sorted(rows, key=lambda row: row.layer)))
+    kept = [modules[i] for i in spread(len(modules), MOST_LINES)]
+    traces = []
+    for module in kept:
+        part = [row for row in rows if row.module == module]
+        colour = palette.ordered(modules.index(module), len(modules))
+        heights = [row.cosine for row in part]
+        traces.append(curve([row.step for row in part], heights, label(module), colour, showlegend=False))
+    last = max(rows, key=lambda row: (row.layer, row.step))
+    first = next(row for row in rows if row.module == last.module)
+    title = f"Over training the last layer goes from {number(first.cosine, 3)} to {number(last.cosine, 3)}"
+    depth = max(row.layer for row in rows) + 1
+    return [
+        FigureSpec(
+            "saturation-training",
+            title,
+            [*traces, scale_bar(depth, "layer")],
+            {"yaxis": {"title": {"text": AXIS}}},
+            "One line per layer, coloured from the first layer to the last.",
+            step_axis=True,
+        )
+    ]
+
+
+def _table(rows: Sequence[SaturationRow]) -> TableSpec:
+    body = [
+        (
+            clean(row.module),
+            row.layer,
+            row.cosine,
+            row.deviation,
+            row.baseline,
+            row.scale,
+            "yes" if row.converged else "no",
+        )
+        for row in rows
+    ]
+    columns = ("module", "layer", "cosine", "deviation", "random", "scale", "converged")
+    return TableSpec(
+        "saturation", f"Saturation by layer at step {count(rows[0].step)}", columns, body, folded=True
+    )

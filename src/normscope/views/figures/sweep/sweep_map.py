@@ -1,0 +1,259 @@
+"""The maps of a sweep: one value per cell over learning rate × weight decay, with the boundary of growth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.theory.dynamics.growth_boundary import Cell, measured_change, momentum, predicted_change
+from normscope.views.figures.sweep.cells import (
+    AXIS_FIELDS,
+    cell_details,
+    cell_name,
+    cell_result,
+    other_changes,
+)
+from normscope.views.page import palette
+from normscope.views.page.formatting import label, number, power_of_ten, values
+from normscope.views.page.page_parts import Button, FigureSpec, Trace, balanced
+
+THEORY = "equilibrium theory"
+READING = (
+    "Blue cells lost norm, orange ones gained it. The solid line is where the measured change is zero. The "
+    "dashed line is where equilibrium theory predicts it from each cell's own update size, for independent "
+    "updates; the dotted line, for updates that momentum makes alike."
+)
+
+
+@dataclass(frozen=True)
+class CellMeasure:
+    """What a map shows of a cell."""
+
+    key: str
+    name: str
+    unit: str
+    value: Callable[[Cell], float | None]
+
+
+def _loss(cell: Cell) -> float | None:
+    loss = cell.get("loss")
+    return float(loss) if loss is not None and cell["status"] == "done" else None
+
+
+CHANGES = (
+    CellMeasure("body_norm", "body", "log₂ of end / start", partial(measured_change, norm="body_norm")),
+    CellMeasure("norm", "all parameters", "log₂ of end / start", partial(measured_change, norm="norm")),
+)
+LOSS = CellMeasure("loss", "loss", "loss", _loss)
+
+
+@dataclass(frozen=True)
+class SweepGrid:
+    """The cells by place: rows are weight decays, columns learning rates; None where there is no cell."""
+
+    rates: tuple[float, ...]
+    decays: tuple[float, ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+
+    @classmethod
+    def of(cls, found: Sequence[Cell]) -> SweepGrid:
+        """Sort cells onto the grid of the values that occur."""
+        rates, decays = (tuple(sorted({float(cell[name]) for cell in found})) for name in AXIS_FIELDS)
+        place = {(float(cell["weight_decay"]), float(cell["lr"])): cell for cell in found}
+        return cls(rates, decays, tuple(tuple(place.get((d, r)) for r in rates) for d in decays))
+
+    def table(self, value: Callable[[Cell], Any]) -> list[list[Any]]:
+        """A value of every cell, row by row."""
+        return [[None if cell is None else value(cell) for cell in row] for row in self.cells]
+
+    @property
+    def found(self) -> list[Cell]:
+        """The cells that exist."""
+        return [cell for row in self.cells for cell in row if cell is not None]
+
+    def measured(self, measures: Sequence[CellMeasure]) -> list[CellMeasure]:
+        """Those of `measures` that any cell has."""
+        return [m for m in measures if any(m.value(cell) is not None for cell in self.found)]
+
+
+def is_map(found: Sequence[Cell]) -> bool:
+    """Whether learning rate and weight decay both vary, so that there is a map to draw."""
+    return all(len({cell[name] for cell in found}) > 1 for name in AXIS_FIELDS)
+
+
+def grids(found: Sequence[Cell]) -> dict[str, SweepGrid]:
+    """One grid for each combination of the other fields that vary, by their values in words."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in found:
+        groups.setdefault(other_changes(cell), []).append(cell)
+    return {rest: SweepGrid.of(part) for rest, part in groups.items()}
+
+
+def report_figures(place: int, grid: SweepGrid, rest: str, base: Mapping[str, Any]) -> list[FigureSpec]:
+    """The maps of one grid and, for a click on a map, the curves of its cells.
+
+    `rest` says which of several grids it is; `base` is the config that the cells change.
+    """
+    suffix = f" ({rest})" if rest else ""
+    changes = grid.measured(CHANGES)
+    maps = [change_figure(grid, changes, base)] if changes else []
+    maps += [loss_figure(grid)] if grid.measured([LOSS]) else []
+    one = FigureSpec(f"cell-{place}", f"One cell{suffix}", (), click="Cell", wide=True)
+    linked = [
+        replace(figure, key=f"{figure.key}-{place}", title=f"{figure.title}{suffix}", linked=one.key)
+        for figure in balanced(maps)
+    ]
+    return [*linked, replace(one, details=cell_details(grid.found))]
+
+
+def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mapping[str, Any]) -> FigureSpec:
+    """The map of the change of the norm, measured and predicted; one button per measure."""
+    traces = []
+    for measure in measures:
+        shown = grid.table(measure.value)
+        parts = [
+            _heat(measure, grid, shown, _centred(shown)),
+            *_lost(grid),
+            _boundary(grid, shown, "measured: no change", "solid"),
+            _boundary(grid, grid.table(partial(predicted_change, norm=measure.key)), THEORY, "dash"),
+            *_with_momentum(grid, measure.key, base),
+        ]
+        traces += [{**part, "set": measure.key} for part in parts]
+    buttons = [Button(measure.key, measure.name) for measure in measures]
+    return FigureSpec(
+        "change",
+        _grown(grid, measures[0]),
+        traces,
+        _layout(grid),
+        height=430,
+        buttons=buttons if len(buttons) > 1 else (),
+    )
+
+
+def _with_momentum(grid: SweepGrid, prefix: str, base: Mapping[str, Any]) -> list[Trace]:
+    if not any(momentum(cell, base) for cell in grid.found):
+        return []
+    predicted = grid.table(partial(predicted_change, norm=prefix, base=base))
+    return [_boundary(grid, predicted, f"{THEORY}, with momentum", "dot")]
+
+
+def _grown(grid: SweepGrid, measure: CellMeasure) -> str:
+    changes = [value for row in grid.table(measure.value) for value in row if value is not None]
+    whose = "the body" if measure.key == "body_norm" else "all parameters"
+    return f"The norm of {whose} grew in {sum(value > 0 for value in changes)} of {len(changes)} cells"
+
+
+def loss_figure(grid: SweepGrid) -> FigureSpec:
+    """The map of the last training loss."""
+    shown = grid.table(LOSS.value)
+    best = min((cell for cell in grid.found if _loss(cell) is not None), key=lambda cell: _loss(cell) or 0.0)
+    title = f"The loss is lowest, {number(best['loss'])}, at {cell_name(best)}"
+    traces = [_heat(LOSS, grid, shown, {"colorscale": palette.SEQUENCE, "reversescale": True}), *_lost(grid)]
+    return FigureSpec("loss", title, traces, _layout(grid), height=430)
+
+
+def _layout(grid: SweepGrid) -> dict[str, Any]:
+    return {
+        "xaxis": {"title": {"text": "learning rate"}, **_ticks(grid.rates)},
+        "yaxis": {"title": {"text": "weight decay"}, **_ticks(grid.decays)},
+    }
+
+
+def _centred(shown: list[list[float | None]]) -> Trace:
+    """The diverging scale, with zero in its middle."""
+    reach = max(abs(value) for row in shown for value in row if value is not None) or 1.0
+    return {"colorscale": palette.DIVERGING, "zmin": -reach, "zmax": reach}
+
+
+def _place(axis: Sequence[float]) -> list[float]:
+    """Logarithms of the values of an axis; a zero is placed one step left of the others."""
+    positive = [math.log10(value) for value in axis if value > 0]
+    gap = positive[1] - positive[0] if len(positive) > 1 else 1.0
+    return [*([positive[0] - gap] if len(positive) < len(axis) and positive else []), *positive] or [0.0]
+
+
+def _ticks(axis: Sequence[float]) -> dict[str, Any]:
+    places = _place(axis)
+    decades = [
+        d
+        for d in range(math.floor(min(places)), math.ceil(max(places)) + 1)
+        if min(places) <= d <= max(places)
+    ]
+    if len(decades) < 2:
+        return {"tickmode": "array", "tickvals": places, "ticktext": [number(value, 2) for value in axis]}
+    zero = [(places[0], "0")] if axis[0] == 0 else []
+    ticks = [
+        *zero,
+        *((float(d), power_of_ten(d)) for d in decades if not zero or d > places[0]),
+    ]
+    return {
+        "tickmode": "array",
+        "tickvals": [t for t, _ in ticks],
+        "ticktext": [t for _, t in ticks],
+        "showgrid": False,
+    }
+
+
+def _heat(measure: CellMeasure, grid: SweepGrid, shown: list[list[float | None]], colours: Trace) -> Trace:
+    return {
+        "type": "heatmap",
+        "x": values(_place(grid.rates)),
+        "y": values(_place(grid.decays)),
+        "z": [values([math.nan if v is None else v for v in row], 4) for row in shown],
+        "customdata": grid.table(lambda cell: cell["id"]),
+        "hovertext": grid.table(lambda cell: label(cell_result(cell)).replace(": ", "<br>", 1)),
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "colorbar": {"title": {"text": measure.unit, "side": "right"}, "thickness": 10, "outlinewidth": 0},
+        "xgap": 1,
+        "ygap": 1,
+        **colours,
+    }
+
+
+def _lost(grid: SweepGrid) -> list[Trace]:
+    """A cross on every cell that diverged or failed."""
+    places = [
+        (x, y, cell)
+        for y, row in zip(_place(grid.decays), grid.cells, strict=True)
+        for x, cell in zip(_place(grid.rates), row, strict=True)
+        if cell is not None and cell["status"] != "done"
+    ]
+    if not places:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": values([x for x, _, _ in places]),
+            "y": values([y for _, y, _ in places]),
+            "customdata": [cell["id"] for _, _, cell in places],
+            "hovertext": [label(cell_result(cell)) for _, _, cell in places],
+            "hovertemplate": "%{hovertext}<extra></extra>",
+            "name": "diverged or failed",
+            "showlegend": True,
+            "marker": {"symbol": "x-thin-open", "size": 9, "color": palette.MUTED, "line": {"width": 1.5}},
+        }
+    ]
+
+
+def _boundary(grid: SweepGrid, table: list[list[float | None]], name: str, dash: str) -> Trace:
+    shown: NDArray[np.float64] = np.array(table, dtype=np.float64)
+    return {
+        "type": "contour",
+        "x": values(_place(grid.rates)),
+        "y": values(_place(grid.decays)),
+        "z": [values(row, 4) for row in shown],
+        "contours": {"start": 0, "end": 0, "size": 1, "coloring": "none"},
+        "line": {"color": palette.INK, "width": 2.5, "dash": dash},
+        "connectgaps": True,
+        "showscale": False,
+        "showlegend": True,
+        "hoverinfo": "skip",
+        "name": name,
+    }

@@ -1,0 +1,229 @@
+"""What `ns.plot` draws of each kind of result: its figures, and a line that states its scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from normscope.errors import UsageError
+from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
+from normscope.table import Table
+from normscope.theory.dynamics.budget import NormBudget, NormBudgets
+from normscope.theory.dynamics.forecast import Forecast
+from normscope.theory.laws.compare import Comparison
+from normscope.theory.laws.groups import GroupFits
+from normscope.theory.laws.growth import GrowthFit
+from normscope.theory.measures.series_set import SeriesSet, series
+from normscope.theory.measures.time_series import Series
+from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
+from normscope.views.figures.network import heads, homogeneity, lookahead, saturation
+from normscope.views.figures.sweep import cells, sweep_map
+from normscope.views.page.formatting import clean, count, plural, span
+from normscope.views.page.page_parts import FigureSpec
+from normscope.views.page.side_by_side import side_by_side
+
+SCOPES = {"body": "body: without embeddings and output head", "all": "all parameters"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The figures of a result, the usual one first; `scope` says what they are about."""
+
+    scope: str
+    figures: Sequence[FigureSpec]
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(clean(part) for part in parts if part)
+
+
+def _scope_words(scope: str) -> str:
+    return SCOPES.get(scope, scope)
+
+
+# -- series and fits -------------------------------------------------------------------
+
+
+def of_series(found: Series) -> Drawing:
+    """The values of one series."""
+    return Drawing(_series_scope(found), [growth.series_figure(found)])
+
+
+def _series_scope(found: Series) -> str:
+    steps = span(found.steps.tolist())
+    return _joined(found.name, _scope_words(found.scope), plural(len(found), "point"), steps)
+
+
+def of_series_set(found: SeriesSet) -> Drawing:
+    """The lines of all groups; a single series is drawn like a `Series`."""
+    if len(found) == 1:
+        return of_series(found[0])
+    steps = [int(step) for one in found for step in one.steps[[0, -1]]]
+    scope = _joined(f"{found.measure} by {found.by}", _scope_words(found[0].scope), span(steps))
+    return Drawing(scope, [groups.series_figure(found, found.measure, found.by)])
+
+
+def of_run(run: Run) -> Drawing:
+    """The norm of a run; of a run with several stages, one line per stage."""
+    stages = run.stages()
+    norms = [series(run, stage=stage)[0] for stage in stages] if stages else [series(run)[0]]
+    name = str(run.path)
+    if len(norms) == 1:
+        return of_series(replace(norms[0], name=name))
+    named = [replace(one, name=stage or "(unnamed)") for one, stage in zip(norms, stages, strict=True)]
+    scope = _joined(name, _scope_words(norms[0].scope), plural(len(stages), "stage"))
+    return Drawing(scope, [groups.series_figure(named, "norm", "stage")])
+
+
+def of_growth_fit(fit: GrowthFit) -> Drawing:
+    """The points with the laws, and the residuals."""
+    figures = [growth.fit_figure(fit.data, fit), growth.residual_figure(fit.data, fit)]
+    return Drawing(_series_scope(fit.data), figures)
+
+
+def of_group_fits(found: GroupFits) -> Drawing:
+    """The exponents of the groups, if they have any, and their growth."""
+    data = found.fits[0].data
+    steps = [step for fit in found.fits for step in (fit.first_step, fit.last_step)]
+    scope = _joined(f"{found.measure} by {found.by}", _scope_words(data.scope), span(steps))
+    known = any(group.exponent is not None for group in found.groups)
+    figures = [exponents.exponent_figure(found)] if known else []
+    return Drawing(scope, [*figures, exponents.growth_figure(found)])
+
+
+def of_forecast(found: Forecast) -> Drawing:
+    """The past and the forecast."""
+    return Drawing(_series_scope(found.past), [forecast.forecast_figure(found.past, found)])
+
+
+def of_comparison(found: Comparison) -> Drawing:
+    """The values of both runs, and their exponents."""
+    steps = span([found.first_step, found.last_step])
+    scope = _joined(f"{found.measure} by {found.by}", f"{found.a} and {found.b}", f"{steps} of both")
+    figures = [comparison.value_figure(found)]
+    if comparison.has_exponents(found):
+        figures.append(comparison.exponent_figure(found))
+    return Drawing(scope, figures)
+
+
+def of_norm_budget(found: NormBudget, scope: str = "") -> Drawing:
+    """The budget of every interval."""
+    words = _joined(found.group, _scope_words(scope), span([found.since, found.until]))
+    return Drawing(words, [budget.interval_figure(found)])
+
+
+def of_norm_budgets(found: NormBudgets) -> Drawing:
+    """The budget of every group; that of a single group by interval."""
+    if len(found) == 1:
+        return of_norm_budget(found[0], found.scope)
+    steps = span([step for one in found for step in (one.since, one.until)])
+    words = _joined(f"norm budget by {found.by}", _scope_words(found.scope), steps)
+    return Drawing(words, [budget.group_figure(found, found.by)])
+
+
+# -- results of running the network, known by their tables and attributes ----------------
+
+
+def of_saturation(found: Any) -> Drawing:
+    """The saturation of every layer."""
+    rows = _rows(found.table, SaturationRow, "the result has no layers")
+    depth, tokens = max(row.layer for row in rows), max(row.tokens for row in rows)
+    scope = f"{plural(depth, 'layer')} · {plural(tokens, 'token')} · scale {rows[0].scale:g}"
+    return Drawing(scope, [saturation.layer_figure(rows)])
+
+
+def of_heads(found: Any) -> Drawing:
+    """The head map with its measures, and the histogram of positions."""
+    rows = _rows(found.table, HeadRow, "the result has no heads")
+    modules = len({row.module for row in rows})
+    scope = f"{plural(len(rows), 'head')} in {plural(modules, 'attention module')}"
+    return Drawing(scope, [heads.map_figure(rows), heads.position_figure(rows)])
+
+
+def of_saturation_and_heads(found: Any) -> Drawing:
+    """Both beside each other, and each alone."""
+    layers, attention = of_saturation(found.saturation), of_heads(found.heads)
+    both = side_by_side("both", layers.figures[0], attention.figures[0])
+    return Drawing(f"{layers.scope} · {attention.scope}", [both, *layers.figures, *attention.figures])
+
+
+def of_homogeneity(found: Any) -> Drawing:
+    """The scaling curves, and the degrees."""
+    degrees = list(found.degrees)
+    curves = {row.module: vars(row) for row in degrees}
+    layers = plural(max(row.layer for row in degrees), "layer")
+    figures = [homogeneity.scaling_figure(curves), homogeneity.degree_figure([vars(row) for row in degrees])]
+    return Drawing(f"output and {layers}" if len(degrees) > 1 else "output", figures)
+
+
+def of_look_ahead(found: Any) -> Drawing:
+    """The change of earlier states."""
+    figure = lookahead.change_figure(found.sees_future, found.change, found.module)
+    return Drawing("states at or before the changed tokens, all layers", [figure])
+
+
+def _rows(table: Table, kind: Any, if_empty: str) -> list[Any]:
+    """The rows of a result as those of a run file; a result has no step and no stage."""
+    names = [field.name for field in fields(kind) if field.name not in ("step", "stage")]
+    rows = [kind(step=0, **{name: row[name] for name in names}) for row in table]
+    if not rows:
+        raise UsageError(f"{if_empty}, so there is nothing to draw")
+    return rows
+
+
+# -- audits and the lab --------------------------------------------------------------------
+
+
+def of_audit(found: Any) -> Drawing:
+    """The findings along the steps."""
+    figure = audit.finding_figure(list(found.table), found.sound, found.checkpoints)
+    return Drawing(_joined(str(found.source), plural(found.checkpoints, "checkpoint")), [figure])
+
+
+def of_train_result(found: Any) -> Drawing:
+    """Loss and norm beside each other, and every recorded scalar."""
+    figures = training.scalar_figures(ScalarRow(**_named(row, ScalarRow)) for row in found.table)
+    if not figures:
+        raise UsageError(f"{found.run} contains no scalar that changes, so there is nothing to draw")
+    scope = _joined(str(found.run), f"{count(found.parameters)} parameters", f"{count(found.steps)} steps")
+    single = [replace(figure, key=name, height=380) for name, figure in figures.items()]
+    pair = [figures[name] for name in ("loss", "norm") if name in figures]
+    both = [replace(side_by_side("training", *pair), height=380)] if len(pair) == 2 else []
+    return Drawing(scope, [*both, *single])
+
+
+def _named(row: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    return {field.name: row[field.name] for field in fields(kind)}
+
+
+def of_sweep_result(found: Any) -> Drawing:
+    """The maps of norm change and loss beside each other, and each alone; curves if there is no map."""
+    scope = _joined(str(found.out), plural(len(found.cells), "cell"))
+    if not found.cells:
+        raise UsageError(f"the sweep in {found.out} has no finished cell, so there is nothing to draw")
+    if not sweep_map.is_map(found.cells):
+        return Drawing(scope, [cells.curve_figure(found.cells)])
+    with Run(found.run) as run:
+        base = run.meta.get("base", {})
+    figures = []
+    for i, (rest, grid) in enumerate(sweep_map.grids(found.cells).items()):
+        figures += [_numbered(figure, i, rest) for figure in _map_figures(grid, base)]
+    return Drawing(scope, figures)
+
+
+def _map_figures(grid: sweep_map.SweepGrid, base: Mapping[str, Any]) -> list[FigureSpec]:
+    """Norm change and loss together if both were measured, then each map alone."""
+    changes = [
+        replace(sweep_map.change_figure(grid, [measure], base), key=measure.key, note=sweep_map.READING)
+        for measure in grid.measured(sweep_map.CHANGES)
+    ]
+    loss = [sweep_map.loss_figure(grid)] if grid.measured([sweep_map.LOSS]) else []
+    both = [side_by_side("maps", changes[0], loss[0])] if changes and loss else []
+    return [*both, *changes, *loss]
+
+
+def _numbered(figure: FigureSpec, i: int, rest: str) -> FigureSpec:
+    """The figure of the i-th grid of a sweep that varies further fields."""
+    title = f"{figure.title} ({rest})" if rest else figure.title
+    return replace(figure, key=f"{figure.key}-{i + 1}" if i else figure.key, title=title)

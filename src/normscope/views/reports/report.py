@@ -1,0 +1,168 @@
+"""The HTML report: one file that says how the norm grew, where and why, and on which data this rests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from normscope._version import __version__
+from normscope.errors import UsageError
+from normscope.run import Run
+from normscope.run_schema import is_run_file
+from normscope.theory.answer import Results, run_results, series_results
+from normscope.theory.measures.measures import group
+from normscope.theory.measures.run_summary import summarise
+from normscope.theory.measures.series_sources import Source, load_one
+from normscope.theory.measures.time_series import Series
+from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
+from normscope.views.figures.network import heads, saturation
+from normscope.views.page.formatting import clean, plural, size, span
+from normscope.views.page.page import check_place, provenance, write
+from normscope.views.page.page_parts import Page, Section, Stage
+from normscope.views.reports import alarms, inventory, summary, sweep
+
+SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete")
+
+
+def report(source: Source, output: str | os.PathLike[str] = "report.html") -> Path:
+    """Write one HTML file about a run, a sweep's folder, a CSV file or a bundled series such as `t5-base`.
+
+    >>> ns.report("t5-base", "t5.html").name
+    't5.html'
+    """
+    check_place(output)
+    if isinstance(source, Run):
+        return _write(source, output)
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if sweep.is_sweep(path):
+            return write(sweep.sweep_page(path, _written(str(path))), output)
+        if is_run_file(path):
+            with Run(path) as opened:
+                return _write(opened, output)
+    return _write(load_one(source), output)
+
+
+def _write(source: Run | Series, output: str | os.PathLike[str]) -> Path:
+    if isinstance(source, Series):
+        return write(series_page(source), output)
+    if Path(output).resolve() == source.path.resolve():
+        raise UsageError(
+            f"the report would overwrite the run file {source.path}; choose another name with -o"
+        )
+    return write(run_page(source), output)
+
+
+def run_page(run: Run) -> Page:
+    """The page of a run file: every section for which it has data."""
+    names = _stages(run)
+    if not names:
+        raise UsageError(
+            f"{run.path} contains no measurements yet: run 'normscope scan SOURCE --run {run.path}'"
+        )
+    weights = set(run.stages())
+    stages = [_stage(run, name, name in weights) for name in names]
+    source = run.meta.get("source") or next((row.source for row in run.checkpoints()), run.path)
+    return Page(
+        title="How the parameters grow" if weights else "How close the network is to saturation",
+        subject=clean(_name(source)),
+        subtitle=_subtitle(run),
+        stages=stages,
+        closing=[inventory.section(run)] if weights else [],
+        warnings=[_sentence(line) for line in summarise(run).warnings],
+        provenance=provenance(_meta(run), **_written(str(run.path))),
+    )
+
+
+def series_page(data: Series) -> Page:
+    """The page of a series of norms, which allows growth, laws and forecast only."""
+    results = series_results(data)
+    sections = [growth.section(data, results.fit, results.no_fit), *_budget(results), *_forecast(results)]
+    return Page(
+        title="How the norm grows",
+        subject=clean(_name(data.name)),
+        subtitle=f"{plural(len(data), 'point')} · {span(data.steps.tolist())}",
+        stages=[Stage("", *summary.summary(results.highlights), sections)],
+        closing=[],
+        provenance=_written(data.name),
+    )
+
+
+def _budget(results: Results) -> list[Section]:
+    return [budget.section(results.budget, results.layer_budgets)] if results.budget else []
+
+
+def _forecast(results: Results) -> list[Section]:
+    return [forecast.section(results.norms, results.forecast)] if results.forecast else []
+
+
+def _stages(run: Run) -> list[str]:
+    """Every stage in which anything was measured."""
+    tables = " UNION ".join(f"SELECT stage FROM {name}" for name in ("weight", "saturation", "head"))
+    return [row[0] for row in run.query(f"{tables} ORDER BY stage")]
+
+
+def _stage(run: Run, name: str, has_weights: bool) -> Stage:
+    if not has_weights:
+        found = _network_sections(run, name)
+        rest = [replace(section, sentences=section.sentences[1:]) for section in found]
+        return Stage(clean(name), [first for part in found for first in part.sentences[:1]], [], rest)
+    total, layers, roles = (group(run, by=by, stage=name) for by in ("total", "layer", "role"))
+    results = run_results(run, name, total)
+    sections: Sequence[Section | None] = [
+        alarms.section(run, name),
+        growth.section(results.norms, results.fit, results.no_fit),
+        groups.section(layers, roles, results.layer_fits),
+        direction.section(total, layers),
+        *_budget(results),
+        *_forecast(results),
+        measures.section(run, name),
+        *_network_sections(run, name),
+        training.section(run, name),
+        Section("tables", "Tables", (), [inventory.by_step(total)]),
+    ]
+    kept = [section for section in sections if section is not None]
+    return Stage(clean(name), *summary.summary(results.highlights), kept)
+
+
+def _network_sections(run: Run, stage: str) -> list[Section]:
+    """What was measured by running the network."""
+    found = (saturation.section(run, stage), heads.section(run, stage))
+    return [section for section in found if section is not None]
+
+
+def _subtitle(run: Run) -> str:
+    steps = [row[0] for row in run.query("SELECT DISTINCT step FROM weight ORDER BY step")]
+    if not steps:
+        steps = [row[0] for row in run.query("SELECT DISTINCT step FROM saturation ORDER BY step")]
+    tensors = [tensor for tensor in run.tensors() if tensor.tied_to is None]
+    saved = len(run.checkpoints())
+    parts = [plural(saved, "checkpoint")] if saved else [plural(len(steps), "recorded step")] if steps else []
+    if len(steps) > 1:
+        parts.append(span(steps))
+    if tensors:
+        parts.append(f"{size(sum(tensor.numel for tensor in tensors))} parameters".replace("B ", "billion "))
+    return " · ".join(parts)
+
+
+def _meta(run: Run) -> dict[str, object]:
+    """The run's meta without the entries that other parts of the page show."""
+    return {key: value for key, value in run.meta.items() if key not in SHOWN_ELSEWHERE}
+
+
+def _sentence(text: str) -> str:
+    return f"{clean(text[:1].upper() + text[1:]).rstrip('.')}."
+
+
+def _name(source: object) -> str:
+    """The last two parts of a path or of a hub name, or the text itself."""
+    first = source[0] if isinstance(source, list) and source else source
+    return "/".join(Path(str(first)).parts[-2:]).lstrip("/") or str(first)
+
+
+def _written(source: str) -> dict[str, str]:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"report of": source, "report written": now, "report written by": f"normscope {__version__}"}

@@ -1,0 +1,121 @@
+"""The page of a sweep: maps of the change of the norm and of the loss over learning rate × weight decay.
+
+The page reads the documents that `normscope sweep` leaves in sweep.db (docs/lab.md describes them).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from normscope.errors import RunFileError
+from normscope.run import Run
+from normscope.table import Value
+from normscope.theory.dynamics.growth_boundary import Cell
+from normscope.views.figures.sweep.cells import cell_name, curve_figure
+from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, report_figures
+from normscope.views.page.formatting import clean, number, plural
+from normscope.views.page.page import provenance
+from normscope.views.page.page_parts import Page, Section, SectionPart, Stage, TableSpec
+from normscope.words import joined
+
+FILE = "sweep.db"
+MOST_MAPS = 6
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether the path is a folder that `normscope sweep` wrote."""
+    return path.is_dir() and (path / FILE).is_file()
+
+
+def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
+    """The page of a sweep, finished or not."""
+    with Run(folder / FILE) as run:
+        found: list[Cell] = list(run.artifacts("cell").values())
+        meta = run.meta
+    if not found:
+        raise RunFileError(
+            f"{folder} contains a sweep without a finished cell: run the sweep again to continue it"
+        )
+    return Page(
+        title="Learning rate, weight decay and the norm" if is_map(found) else "A sweep",
+        subject=clean(folder.resolve().name),
+        subtitle=_subtitle(found),
+        stages=[Stage("", _summary(found), [], [_maps(found, meta.get("base", {})), _table(found)])],
+        closing=[],
+        warnings=[],
+        provenance=provenance(meta, **written),
+    )
+
+
+def _subtitle(found: Sequence[Cell]) -> str:
+    counts = Counter(cell["status"] for cell in found)
+    return (
+        f"{plural(len(found), 'cell')}: {joined(f'{number} {status}' for status, number in counts.items())}"
+    )
+
+
+def _summary(found: Sequence[Cell]) -> list[str]:
+    done = [cell for cell in found if cell.get("norm_end") is not None and cell["status"] == "done"]
+    if not done:
+        return ["No cell finished training: all failed or diverged."]
+    grown = [cell for cell in done if _end(cell) > _start(cell)]
+    sentences = [f"The norm grew in {len(grown)} of {plural(len(done), 'finished cell')}."]
+    with_loss = [cell for cell in done if cell.get("loss") is not None]
+    if with_loss:
+        best = min(with_loss, key=lambda cell: float(cell["loss"]))
+        where = f"at {cell_name(best)}; there the norm {_change(best)}"
+        sentences.append(f"The lowest loss is {number(best['loss'])}, {where}.")
+    return sentences
+
+
+def _start(cell: Cell) -> float:
+    return float(cell.get("body_norm_start") or cell["norm_start"])
+
+
+def _end(cell: Cell) -> float:
+    return float(cell.get("body_norm_end") or cell["norm_end"])
+
+
+def _change(cell: Cell) -> str:
+    verb = "grew" if _end(cell) > _start(cell) else "shrank"
+    return f"{verb} from {number(_start(cell))} to {number(_end(cell))}"
+
+
+def _maps(found: Sequence[Cell], base: Mapping[str, Any]) -> Section:
+    """The maps of each combination of the other fields, with the curves of one cell below them."""
+    if not is_map(found):
+        return Section("curves", "Curves", (), [curve_figure(found)])
+    maps = grids(found)
+    parts: list[SectionPart] = []
+    for i, (rest, grid) in enumerate(list(maps.items())[:MOST_MAPS]):
+        parts += report_figures(i, grid, rest, base)
+    sentences = [f"{READING} Click a cell for its curves."]
+    if len(maps) > MOST_MAPS:
+        sentences.append(f"The first {MOST_MAPS} of {len(maps)} combinations of the other fields are drawn.")
+    return Section("maps", "Maps", sentences, parts)
+
+
+def _table(found: Sequence[Cell]) -> Section:
+    names = list(dict.fromkeys(name for cell in found for name in cell["changes"]))
+    columns = ("status", "norm_start", "norm_end", "body_norm_start", "body_norm_end", "loss", "update")
+    rows = [
+        (
+            *(_cell(cell["changes"].get(name)) for name in names),
+            *(_cell(cell.get(column)) for column in columns),
+        )
+        for cell in found
+    ]
+    failed = [(cell_name(cell), clean(str(cell["error"]))) for cell in found if cell.get("error")]
+    tables = [TableSpec("cells", "Every cell", (*names, *columns), rows, folded=True)]
+    if failed:
+        tables.append(
+            TableSpec("failures", f"Errors ({len(failed)})", ("cell", "error"), failed, folded=True)
+        )
+    return Section("tables", "Tables", (), tables)
+
+
+def _cell(value: object) -> Value:
+    return value if isinstance(value, (int, float)) or value is None else clean(str(value))

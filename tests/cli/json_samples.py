@@ -1,0 +1,103 @@
+"""What every command really prints with --json, on inputs small enough to make in a few seconds."""
+
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+from normscope.lab.config import TrainConfig, override
+from normscope.run import Run
+from tests.cli.calling import SMALL, call_json
+from tests.conftest import random_walk, save_series
+from tests.theory.make_run import make_run
+
+STEPS = [0, 100, 200, 300, 500, 600, 700, 800]  # 400 is missing: the audit finds a gap
+
+
+def samples(folder):
+    """Section of docs/json.md → documents; together they have every field."""
+    series = save_series(folder / "series", random_walk(STEPS))
+    make_run(folder / "a.db")
+    make_run(folder / "b.db", exponents=(0.5, 0.7, 0.5, 0.8))
+    found = {
+        "scan": [call_json("scan", series, "--run", folder / "run.db")],
+        "scan --dry-run": [call_json("scan", series, "--dry-run")],
+        "show": [call_json("show", folder / "a.db", "--measure", "budget")],
+        "fit": [call_json("fit", "t5-base")],
+        "fit --by": [call_json("fit", folder / "a.db", "--by", "layer")],
+        "forecast": [
+            call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001)
+        ],
+        "compare": [call_json("compare", folder / "a.db", folder / "b.db")],
+        "report": [call_json("report", folder / "a.db", "-o", folder / "report.html")],
+        "export": [call_json("export", folder / "a.db", "-o", folder / "weights.csv")],
+        "audit": [call_json("audit", series, code=1)],
+        "plugins": [plugins()],
+        "demo": [demo(folder)],
+    }
+    return found | lab_samples(folder) | network_samples(folder)
+
+
+def lab_samples(folder):
+    watched = ("--steps", 12, *SMALL, "--set", "monitor=every:1", "-o", folder / "lab")
+    cells = ("--steps", 3, *SMALL, "--lr", "1e-3,1e30", "--set", "optimizer=sgd")
+    found = {"train": [call_json("train", *watched), call_json("train", *task(), "-o", folder / "task")]}
+    add_alarm(folder / "lab" / "run.db")
+    with mock.patch("normscope.lab.sweep.sweep.open_engine", lambda address: ThreadPoolExecutor(1)):
+        found["sweep"] = [call_json("sweep", *cells, "-o", folder / "sweep")]
+    return found | {"watch": [call_json("watch", folder / "lab" / "run.db")]}
+
+
+def add_alarm(path):
+    """A healthy run raises none."""
+    from dataclasses import asdict
+
+    from normscope.weights.monitor.alarms import Alarm
+
+    with Run(path, write=True) as run, run.transaction():
+        alarm = Alarm(3, "law", "total", "the norm left its power law", {"deviation": 0.02})
+        run.set_artifact("alarm", "", [asdict(alarm)])
+
+
+def task():
+    return ("--task", "parity", "--length", 6, "--set", "words=20", "--steps", 2, *SMALL)
+
+
+def network_samples(folder):
+    model = folder / "lab" / "checkpoints" / "step-000012"
+    return {
+        "saturate": [call_json("saturate", model, "--sentences", 2)],
+        "homogeneity": [call_json("homogeneity", model, "--sentences", 2)],
+    }
+
+
+def plugins():
+    from importlib.metadata import EntryPoint
+
+    from normscope.plugins import plugins as installed
+
+    def entry_points(group):
+        entry = EntryPoint("cube-root", "math:cbrt", group)
+        return [entry] if group == "normscope.laws" else []
+
+    installed.cache_clear()
+    with mock.patch("normscope.plugins.entry_points", entry_points):
+        document = call_json("plugins")
+    installed.cache_clear()
+    return document
+
+
+def demo(folder):
+    small = {"d_model": 16, "n_layers": 1, "d_ff": 16, "n_heads": 2, "eval_batches": 1, "batch": 2}
+    with mock.patch("normscope.lab.demo.demo_config", lambda seed: override(TrainConfig(seed=seed), small)):
+        return call_json("demo", "-o", folder / "demo", "--steps", 12)
+
+
+def field_paths(document):
+    """Names of all fields: `a.b` in an object, `a[].b` in a list of objects."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield name
+            mark = "[]" if isinstance(value, list) else ""
+            yield from (f"{name}{mark}.{inner}" for inner in field_paths(value))
+    elif isinstance(document, list):
+        for item in document:
+            yield from field_paths(item)

@@ -1,0 +1,157 @@
+"""A study that is started again measures only what changed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from normscope.network import study as study_module
+from normscope.network.loading.models import StudyText
+from normscope.network.loading.placement import Placement
+from normscope.network.study import StudyConfig, study
+from normscope.run import HeadRow, Run, SaturationRow
+from tests.network.saved_models import TEXT, save_model
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The number of measurements since the last look."""
+    calls = []
+    real = study_module.saturation_and_heads
+
+    def counted(*args, **options):
+        calls.append(1)
+        return real(*args, **options)
+
+    monkeypatch.setattr(study_module, "saturation_and_heads", counted)
+
+    def count():
+        number = len(calls)
+        calls.clear()
+        return number
+
+    return count
+
+
+@pytest.fixture
+def series(tmp_path):
+    for step in (0, 10, 100):
+        save_model(tmp_path / "series" / f"checkpoint-{step}", seed=step)
+    return tmp_path / "series"
+
+
+def run_study(series, tokenizer=None, **changes):
+    config = StudyConfig(
+        run=series.parent / "run.db", placement=Placement("cpu"), **{"baseline": False, **changes}
+    )
+    return study([str(series)], StudyText(TEXT.splitlines(), tokenizer), config)
+
+
+def test_an_unchanged_study_measures_nothing_and_reads_each_table_once(series, measured, monkeypatch):
+    first = run_study(series)
+    assert measured() == 3
+    statements = []
+    real = Run.query
+
+    def traced(self, sql, parameters=()):
+        statements.append(sql)
+        return real(self, sql, parameters)
+
+    monkeypatch.setattr(Run, "query", traced)
+    again = run_study(series)
+    assert measured() == 0
+    assert (again.layers, again.heads) == (first.layers, first.heads)
+    for table in ("artifact", "saturation", "head"):
+        assert sum(f"FROM {table} " in sql for sql in statements) == 1, statements
+
+
+def test_finding_finished_steps_uses_the_index(series):
+    run_study(series)
+    with Run(series.parent / "run.db") as run:
+        (plan,) = run.query("EXPLAIN QUERY PLAN SELECT key, value FROM artifact WHERE kind = 'x'")
+    assert "USING INDEX" in plan[-1]
+
+
+def test_a_replaced_checkpoint_is_measured_again(series, measured):
+    before = run_study(series)
+    save_model(series / "checkpoint-10", seed=77)
+    measured()
+    after = run_study(series)
+    assert measured() == 1
+    changed = {row.step for row in set(after.layers) - set(before.layers)}
+    assert changed == {10}
+    assert run_study(series).layers == after.layers and measured() == 0
+
+
+def test_another_tokenizer_or_a_changed_one_is_measured_again(series, measured, tmp_path):
+    run_study(series)
+    measured()
+    other = save_model(tmp_path / "words", seed=1)
+    run_study(series, tokenizer=str(other))
+    assert measured() == 3
+    run_study(series, tokenizer=str(other))
+    assert measured() == 0
+    file = other / "tokenizer.json"
+    file.write_text(file.read_text().replace('"cat"', '"cow"'))
+    run_study(series, tokenizer=str(other))
+    assert measured() == 3
+
+
+def test_a_changed_config_is_measured_again(series, measured):
+    run_study(series)
+    measured()
+    file = series / "checkpoint-0" / "config.json"
+    file.write_text(file.read_text().replace('"gelu"', '"relu"'))
+    run_study(series)
+    assert measured() == 1
+
+
+def test_other_settings_replace_the_rows_of_a_step(series, measured):
+    """Heads measured before would otherwise pass for those of the new measurement."""
+    run_study(series)
+    assert run_study(series, heads=False).heads == ()
+    assert run_study(series, heads=False).heads == ()
+    with Run(series.parent / "run.db") as run:
+        assert len(run.table(HeadRow)) == 0 and len(run.table(SaturationRow)) == 9
+
+
+def test_stages_are_recorded_apart(tmp_path):
+    for number, name in enumerate(("stage1-step5", "stage2-step5")):
+        save_model(tmp_path / "series" / name, seed=number)
+    found = run_study(tmp_path / "series")
+    assert {(row.stage, row.step) for row in (*found.layers, *found.heads)} == {("stage1", 5), ("stage2", 5)}
+    assert [entry.stage for entry in found.look_ahead] == ["stage1", "stage2"]
+    with Run(tmp_path / "run.db") as run:
+        maps = run.artifacts("attention")
+        rows = [HeadRow(*values) for values in zip(*run.table(HeadRow).columns.values(), strict=True)]
+    assert {row.example_key for row in rows} == set(maps)
+    keys = [row.example_key for row in rows if (row.layer, row.head) == (1, 0)]
+    assert len(keys) == 2 and maps[keys[0]]["soft"] != maps[keys[1]]["soft"]
+
+
+def test_models_of_different_shapes_have_their_own_baselines(tmp_path, measured):
+    save_model(tmp_path / "series" / "step1")
+    save_model(tmp_path / "series" / "step2", num_hidden_layers=1)
+    found = run_study(tmp_path / "series", baseline=True)
+    alone = study(
+        [str(tmp_path / "series" / "step2")],
+        StudyText(TEXT.splitlines()),
+        StudyConfig(placement=Placement("cpu")),
+    )
+    baselines = [row.baseline for row in found.layers if row.step == 2]
+    assert baselines == [row.baseline for row in alone.layers]
+
+
+def test_a_changed_program_is_measured_again(tmp_path, measured):
+    from tests.network.saved_models import BUILD
+
+    (tmp_path / "helper.py").write_text("width = 8\n")
+    program = tmp_path / "my_model.py"
+    config = StudyConfig(run=tmp_path / "run.db", baseline=False, placement=Placement("cpu"))
+    for text, expected in ((BUILD, 1), (BUILD, 0), (BUILD.replace("manual_seed(0)", "manual_seed(1)"), 1)):
+        program.write_text(text)
+        study([f"{program}:build"], StudyText([]), config)
+        assert measured() == expected
+    assert torch.is_grad_enabled()

@@ -1,0 +1,1 @@
+"""What a release promises: wheels, metadata, pins, workflows and the documentation site."""

@@ -1,0 +1,80 @@
+"""Figures as files: what is written, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import normscope as ns
+from normscope.errors import MissingExtra, UsageError
+from normscope.views.plotting.plot import plot
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return ns.fit_growth("t5-base")
+
+
+@pytest.fixture
+def browser():
+    pytest.importorskip("kaleido", reason="figures as images need the package kaleido")
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))):
+        pytest.skip("no Chrome or Chromium on this machine")
+
+
+def test_html_needs_no_network_and_no_extra(fit, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    path = tmp_path / "figure.html"
+    figure = plot(fit, path)
+    text = path.read_text("utf-8")
+    assert "plotly.js v" in text and '<script src="http' not in text
+    assert figure.layout.title.text.split(";")[0] in text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("ending", "start"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
+def test_images_are_written(fit, tmp_path, browser, ending, start):
+    path = tmp_path / f"figure.{ending}"
+    plot(fit, str(path))
+    assert path.read_bytes().startswith(start) and path.stat().st_size > 4000
+    assert list(tmp_path.iterdir()) == [path]
+    if ending == "svg":
+        text = path.read_text("utf-8")
+        assert "norm ‖θ‖" in text and "t5-base · 104 points" in text
+        assert "a·exp" not in text  # a law that only a click in the legend would show
+
+
+@pytest.mark.parametrize("name", ["figure.jpg", "figure", "figure.csv"])
+def test_another_ending_is_refused_before_anything_is_drawn(tmp_path, name):
+    with pytest.raises(UsageError, match=r"must end in \.html, \.svg, \.pdf, \.png"):
+        plot("no such file", tmp_path / name)
+
+
+def test_without_kaleido_the_extra_is_named(fit, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(MissingExtra, match=r"writing a \.pdf file .*normscope\[figures\]"):
+        plot(fit, tmp_path / "figure.pdf")
+
+
+@pytest.mark.browser
+def test_without_a_browser_the_way_out_is_named(tmp_path):
+    pytest.importorskip("kaleido", reason="figures as images need the package kaleido")
+    code = (
+        "import sys; from normscope.errors import UsageError; from normscope import plot\n"
+        "try:\n    plot('t5-base', sys.argv[1])\nexcept UsageError as e:\n    print(e)"
+    )
+    missing = {"PATH": "", "BROWSER_PATH": str(tmp_path / "no-chrome"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x.svg"], capture_output=True, text=True, env=missing
+    )
+    assert "needs Chrome or Chromium, and none was found" in done.stdout, done.stderr
+    assert "BROWSER_PATH" in done.stdout and ".html" in done.stdout
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_a_folder_that_does_not_exist_is_a_sentence(fit, tmp_path):
+    with pytest.raises(UsageError, match="cannot write"):
+        plot(fit, tmp_path / "missing" / "figure.html")

@@ -16,14 +16,14 @@ HERE = Path(__file__).parent
 HEAD = """# Commands
 
 Every command takes `--json` and then prints one JSON value on stdout (the fields are explained in
-[json.md](json.md)). Progress is shown on stderr, if that is a terminal. An option that would have no effect is an
-error. `normscope --debug COMMAND …` shows the traceback of an error.
+[json.md](json.md)). Progress is shown on stderr, if that is a terminal. An option that would have no effect
+is an error. `normscope --debug COMMAND …` shows the traceback of an error.
 
 | exit code | meaning |
 |---|---|
 | 0 | the work is done |
 | 1 | the work failed, or `audit` found the series not sound |
-| 2 | the call was wrong: an unknown or unused option, a file that does not exist, a package that is not installed |
+| 2 | the call was wrong: an unknown or unused option, a missing file, a package that is not installed |
 | 130 | interrupted with Ctrl-C |
 
 `normscope --install-completion` makes your shell complete commands, options and their values.

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from normscope.errors import PluginError, UsageError
-from normscope.run import MeasureRow, Run
+from normscope.errors import NormscopeError, PluginError, UsageError
+from normscope.run import MeasureRow, Run, TensorRow, WeightRow
 from normscope.theory.dynamics.forecast import forecast
 from normscope.theory.laws.groups import fit_groups
 from normscope.theory.laws.growth import fit_growth
@@ -126,3 +126,16 @@ def test_an_unknown_measure_lists_ours_and_the_plugins(measured):
         series(measured, "spectral")
     with pytest.raises(UsageError, match="'budget' stands for several measures: .*growth, radial, diffusive"):
         series(measured, "budget")
+
+
+def test_a_measure_of_embeddings_alone_has_nothing_in_the_body(tmp_path):
+    """The scope is that of the model, not of the tensors that the plugin happened to measure."""
+    path = tmp_path / "run.db"
+    with Run.create(path) as run, run.transaction():
+        run.add_tensor(TensorRow(1, "wte.weight", "model", None, "embedding", (4, 4), "float32", 16))
+        run.add_tensor(TensorRow(2, "h.0.mlp.weight", "model", 0, "mlp in", (4, 4), "float32", 16))
+        run.write([WeightRow(step, -1, tensor, 1.0) for step in (0, 1) for tensor in (1, 2)])
+        run.write([MeasureRow(step, 1, "rank", 2.0) for step in (0, 1)])
+    with pytest.raises(NormscopeError):
+        series(path, "rank")
+    assert [len(found) for found in series(path, "rank", scope="all")] == [2]

@@ -225,3 +225,12 @@ def test_an_audit_does_not_measure(tmp_path, install, series_folder):
     install(fails=lambda matrix: pytest.fail("an audit called a measure"))
     audit(series_folder, run=tmp_path / "run.db")
     assert values(tmp_path / "run.db", "fails") == {}
+
+
+@pytest.mark.parametrize("name", ["norm", "budget"])
+def test_the_name_of_a_built_in_measure_is_refused(tmp_path, install, series_folder, name):
+    install(**{name: largest})
+    with pytest.raises(
+        PluginError, match=f"'{name}' of the package norm-extras has the name of a built-in measure"
+    ):
+        scan(series_folder, tmp_path / "run.db")

@@ -46,7 +46,7 @@ def build() -> typer.Typer:
     for name, place in COMMANDS.items():
         module = import_module(place)
         command = getattr(module, name)
-        summary, *_ = command.__doc__.splitlines()
+        summary, *_ = (command.__doc__ or name).splitlines()  # python -OO has no docstrings
         app.command(name, short_help=summary, epilog=_examples(module.EXAMPLES))(command)
     return app
 

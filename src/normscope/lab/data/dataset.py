@@ -25,7 +25,7 @@ class TrainingBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EvaluationSums:
+class ScoreSums:
     """Loss and correct predictions, summed over tokens and, for tasks, over whole sequences.
 
     Sums of different batches can be added.
@@ -37,8 +37,8 @@ class EvaluationSums:
     right_sequences: int = 0
     sequences: int = 0
 
-    def __add__(self, other: EvaluationSums) -> EvaluationSums:
-        return EvaluationSums(
+    def __add__(self, other: ScoreSums) -> ScoreSums:
+        return ScoreSums(
             self.nats + other.nats,
             self.right + other.right,
             self.tokens + other.tokens,
@@ -108,7 +108,7 @@ class Dataset(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def score(self, logits: Tensor, targets: Tensor) -> EvaluationSums:
+    def score(self, logits: Tensor, targets: Tensor) -> ScoreSums:
         """Return loss and correct predictions, summed over the batch."""
 
 

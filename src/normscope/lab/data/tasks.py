@@ -19,14 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.lab.config import DataConfig
-from normscope.lab.data.dataset import (
-    Dataset,
-    DataSizes,
-    EvaluationSums,
-    TrainingBatch,
-    build_once,
-    epoch_order,
-)
+from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch, build_once, epoch_order
 from normscope.lab.data.languages import END, Language, language
 
 Symbols = npt.NDArray[np.uint8]
@@ -86,7 +79,7 @@ class TaskData(Dataset):
         """Return True inside the words."""
         return batch.targets[..., 0] != PADDING
 
-    def score(self, logits: Tensor, targets: Tensor) -> EvaluationSums:
+    def score(self, logits: Tensor, targets: Tensor) -> ScoreSums:
         """Return correct positions and words, and the loss in nats per position and symbol."""
         inside = targets[..., 0] != PADDING
         right = ((logits > 0) == (targets == 1)).all(-1)
@@ -95,7 +88,7 @@ class TaskData(Dataset):
         )
         whole = (right | ~inside).all(-1)
         count = int(inside.sum())
-        return EvaluationSums(
+        return ScoreSums(
             float(nats) / logits.shape[-1], int((right & inside).sum()), count, int(whole.sum()), len(whole)
         )
 

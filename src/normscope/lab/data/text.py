@@ -15,14 +15,7 @@ from torch.nn import functional
 
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import BUILT_IN_TEXT, DataConfig
-from normscope.lab.data.dataset import (
-    Dataset,
-    DataSizes,
-    EvaluationSums,
-    TrainingBatch,
-    build_once,
-    epoch_order,
-)
+from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch, build_once, epoch_order
 from normscope.lab.data.tokenizers import TOKENIZERS, TokenIds, Tokenizer, load_tokenizer
 
 
@@ -77,11 +70,11 @@ class TextData(Dataset):
         starts = np.linspace(0, len(self.valid) - 1 - self.length, count).astype(np.int64)
         return {"valid": [self._cut(self.valid, part) for part in np.split(starts, range(size, count, size))]}
 
-    def score(self, logits: Tensor, targets: Tensor) -> EvaluationSums:
+    def score(self, logits: Tensor, targets: Tensor) -> ScoreSums:
         """Return loss and correct predictions, summed over tokens."""
         nats = functional.cross_entropy(logits.flatten(0, 1).double(), targets.flatten(), reduction="sum")
         right = (logits.argmax(-1) == targets).sum()
-        return EvaluationSums(float(nats), int(right), targets.numel())
+        return ScoreSums(float(nats), int(right), targets.numel())
 
 
 def built_in_text() -> str:

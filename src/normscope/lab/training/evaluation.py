@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from normscope.lab.data.dataset import Dataset, EvaluationSums
+from normscope.lab.data.dataset import Dataset, ScoreSums
 
 
 def evaluate(model: nn.Module, data: Dataset, batches: int, size: int) -> dict[str, float]:
@@ -18,7 +18,7 @@ def evaluate(model: nn.Module, data: Dataset, batches: int, size: int) -> dict[s
     found: dict[str, float] = {}
     with torch.no_grad():
         for split, kept in data.evaluations(batches, size).items():
-            total = EvaluationSums()
+            total = ScoreSums()
             for inputs, targets in kept:
                 total += data.score(model(inputs.to(device)), targets.to(device))
             found |= {f"{split}_{name}": value for name, value in total.measures().items()}

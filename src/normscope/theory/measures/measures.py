@@ -123,7 +123,7 @@ def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str)
     """
     rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
     measured = {tensor for _, tensor, value in rows if value is not None}
-    tensors = tensors_in_scope([tensor for tensor in run.tensors() if tensor.id in measured], scope)
+    tensors = [tensor for tensor in _tensors(run, stage, scope) if tensor.id in measured]
     names = _group_names(by, tensors)
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     ids, groups = [tensor.id for tensor in tensors], _order(by, names)

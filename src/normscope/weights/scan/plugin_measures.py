@@ -20,6 +20,7 @@ from normscope.errors import PluginError
 from normscope.plugins import Plugin, plugins
 from normscope.progress import Progress
 from normscope.run import MeasureRow, Run, TensorRow
+from normscope.theory.measures.measures import COMPOUND, MEASURES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +72,8 @@ def plugin_measures() -> tuple[PluginMeasure, ...]:
 
 def _measure(plugin: Plugin) -> PluginMeasure:
     measure = PluginMeasure(plugin.name, plugin.package, plugin.value, compares=False)
+    if plugin.name in MEASURES or plugin.name in COMPOUND:
+        raise PluginError(f"{measure} has the name of a built-in measure; it needs another name")
     count = _required_arguments(measure)
     if count not in (1, 2):
         raise PluginError(

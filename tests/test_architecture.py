@@ -34,7 +34,7 @@ def modules():
 
 
 def room_of(path):
-    """The folder of a module, at most two deep: `checkpoints/formats/torch` is part of `checkpoints/formats`."""
+    """The folder of a module, at most two deep: deeper folders belong to the room around them."""
     return "/".join(path.relative_to(ROOT).parent.parts[:2]) or FOUNDATION
 
 

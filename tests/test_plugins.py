@@ -97,9 +97,7 @@ def test_a_package_that_cannot_be_imported_is_named(install_plugins, monkeypatch
     install_plugins(group, broken=None)
     (entry,) = module.entry_points(f"normscope.{group}")
     monkeypatch.setattr(entry, "load", lambda: 1 / 0)
-    with pytest.raises(
-        PluginError, match="'broken' of the package norm-extras cannot be loaded: Zero"
-    ):
+    with pytest.raises(PluginError, match="'broken' of the package norm-extras cannot be loaded: Zero"):
         plugins(group)
 
 

@@ -37,7 +37,7 @@ def head_rows(result: Heads, step: int, stage: str = "") -> list[HeadRow]:
 class StudyRecord:
     """The steps of a study in a run file, each with a note of what was measured and how.
 
-    A step whose note is the same now is not measured again. Notes are read once, in one indexed
+    A step is measured again only if its note has changed. Notes are read once, in one indexed
     query, and so are the rows of finished steps.
     """
 
@@ -70,15 +70,15 @@ class StudyRecord:
         shown: Sequence[AttentionExample],
     ) -> None:
         """Write a step and its note, all or nothing; earlier measurements of the step are replaced."""
-        key = step_key(model.stage, model.step)
+        rows = head_rows(result.heads, model.step, model.stage)
+        keys = {(row.module, row.head): row.example_key for row in rows}
         with self._run.transaction():
             self._run.delete_network(model.step, model.stage)
             self._run.write(saturation_rows(result.saturation, model.step, model.stage))
-            self._run.write(head_rows(result.heads, model.step, model.stage))
+            self._run.write(rows)
             for example in shown:
-                name = f"{key}/{example.module}/{example.head}"
-                self._run.set_artifact("attention", name, example.document())
-            self._run.set_artifact(self.KIND, key, note)
+                self._run.set_artifact("attention", keys[example.module, example.head], example.document())
+            self._run.set_artifact(self.KIND, step_key(model.stage, model.step), note)
 
     @cached_property
     def _layers(self) -> dict[tuple[str, int], list[SaturationRow]]:

@@ -25,7 +25,7 @@ def attention_examples(run: Run, rows: Sequence[HeadRow]) -> dict[str, Any]:
     documents = run.artifacts("attention")
     found = {}
     for row in rows:
-        document = documents.get(f"{row.step}/{head_key(row)}")
+        document = documents.get(row.example_key)
         if document:
             title = head_name(row)
             says = clean(f"{title}, {row.type}: rows attend to columns, scaled to the largest weight")

@@ -1,11 +1,11 @@
-"""How often an audit cries wolf, and how often it sees one: rates over simulated runs.
+"""How often an audit raises a false alarm, and how often it finds a fault, over simulated runs.
 
     python -m benchmarks audit_rates
 
-Each fault is counted by its size: the squared move across it over the move that the
-sound run makes there. For exchanged neighbours it is how much farther two steps of
-the sound run lead than one (1: the checkpoints are exchangeable, nobody could tell);
-for a scaled checkpoint, the scale over the largest change of log-norm nearby.
+Faults are counted by size: the squared move across the fault divided by the squared move of
+the sound run there. For exchanged neighbours, the size is the squared distance of two steps of
+the sound run divided by that of one (1: they cannot be distinguished); for a scaled checkpoint,
+the scale divided by the largest change of the log-norm nearby.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Does the norm come to rest where the recursion says? Small transformers, AdamW and SGD, several decays.
+"""Does the norm settle where the recursion predicts? Small transformers, AdamW and SGD, several decays.
 
     python benchmarks/equilibrium.py [--cache FOLDER] [--steps 4000]
 
 Each run is trained in the lab at a constant learning rate (after 100 steps of warm-up). From its first
-half alone the resting norm of the body's matrices is predicted, and where the norm will be at the end;
-both are compared with what the second half did. About two minutes a run on one core.
+half alone, the equilibrium norm of the body's matrices and the norm at the last step are predicted, and
+compared with the second half. About two minutes per run on one core.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Setting:
 
     @property
     def decoupled(self) -> float:
-        """The decoupled decay that acts alike: SGD's passes through the momentum, AdamW's does not."""
+        """The decoupled decay with the same effect: SGD's acts through the momentum, AdamW's does not."""
         return self.weight_decay / (1 - self.momentum) if self.optimizer == "sgd" else self.weight_decay
 
 
@@ -104,7 +104,7 @@ def rows_of(setting, steps, cache):
 
 
 def predict(setting, rows):
-    """From the first half: resting norm with interval, norm at the end with coverage; and what came."""
+    """Predict equilibrium norm and last norm from the first half; return them beside the measured ones."""
     steps, norms = rows[:, 0], np.sqrt(rows[:, 1])
     rates = Rates(steps, np.nan_to_num(rows[:, 4]), np.full(len(steps), setting.decoupled))
     early = steps <= steps[-1] / 2
@@ -138,7 +138,7 @@ HEAD = (
 
 
 def transfer(settings, all_rows):
-    """The resting norm at one decay, predicted from the whole of a run with another."""
+    """The equilibrium norm at each decay, predicted from a whole run with another decay."""
     print("\n| measured at λ | " + " | ".join(f"rest at {s.weight_decay:g}" for s in settings) + " |")
     print("|" + "---|" * (len(settings) + 1))
     for source in settings:

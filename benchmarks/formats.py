@@ -1,13 +1,13 @@
 """What each lazy format costs in memory and time, through `scan` itself.
 
-    python -m benchmarks formats            4 GiB a checkpoint; NORMSCOPE_BENCH_GIB=1 for less
+    python -m benchmarks formats            4 GiB per checkpoint; NORMSCOPE_BENCH_GIB=1 for less
 
-First ten checkpoints with previous and first, against a bare read of the same files, in every format
-that can be mapped. Their values are random: a file written from untouched zeros lies in the page
-cache in single pages, one with contents in large ones, and both reads notice.
+First, a scan of ten checkpoints against a bare read of the same files, in every format that can be
+mapped. Their values are random: the page cache keeps a file written from untouched zeros in single
+pages and other files in large ones, which changes the speed of both reads.
 
-Then one large checkpoint of each format is scanned in a process of its own, for its peak memory. These
-are zeros, so that writing takes no memory.
+Then one large checkpoint of each format is scanned in a process of its own, to find the peak memory. Its
+values are zeros, so that writing it takes no memory.
 """
 
 import os
@@ -89,7 +89,7 @@ def npz_compressed(folder, arrays):
 
 
 def gguf(folder, arrays):
-    """Plain float32, the header by hand."""
+    """Plain float32; the header is written by hand."""
     rows, names = len(arrays["layers.0.w"]), [f"blk.{i}.w".encode() for i in range(PARTS)]
     head = b"GGUF" + struct.pack("<IQQ", 3, PARTS, 0)
     for i, name in enumerate(names):
@@ -106,7 +106,7 @@ def tensor_bundle(folder, arrays):
 
 
 def llama2c(folder, arrays):
-    """Version 1, all that is not matrices of eight layers in the embedding."""
+    """Version 1: eight layers, and the rest of the size in the embedding."""
     dim, hidden, layers, heads = 1024, 2816, 8, 16
     rows = sum(map(len, arrays.values()))
     vocabulary = rows - 2 * layers - 1 - layers * (4 * dim + 3 * hidden)

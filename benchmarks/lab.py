@@ -1,4 +1,4 @@
-"""The lab's speed: its step against plain code, its sweeps against one cell after another, Ray's share.
+"""The lab's speed: its training step against plain code, sweeps against serial cells, Ray against local.
 
 python -m benchmarks lab
 """
@@ -120,7 +120,7 @@ def timed_sweep(config, engine):
 
 
 def warm(executor):
-    """Have every worker started, with everything imported."""
+    """Start every worker and import everything there."""
     timed_sweep(small_cells(20), executor)
 
 

@@ -1,10 +1,10 @@
-"""How often the choice of a law is right, and how often 95 % intervals hold the exponent.
+"""How often the choice of a law is right, and how often 95 % intervals contain the exponent.
 
     python benchmarks/law_choice.py [--series N] [--seed S] [--markdown]
 
 Series of every law, at three noise levels, three lengths and two autocorrelations, linearly and
 logarithmically spaced in turn. An answer is right (one law, the true one), honest (several laws, the
-true one among them), lost (several, without it) or wrong (one law, another).
+true one among them), lost (several, without it) or wrong (one law, not the true one).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def judge(case, steps, values):
 
 
 def covered(case, steps, values, params, seed):
-    """Whether the interval holds the true exponent; None for a law that has none."""
+    """Whether the interval contains the true exponent; None for a law that has none."""
     truth = EXPONENTS.get(case.law, params[-1] if case.law == "power" else None)
     if truth is None:
         return None

@@ -3,9 +3,9 @@
     python -m benchmarks monitor
 
 A GPT-2-small-sized model on the CPU, batch 4 × 128, AdamW. Everything is processor
-time on one thread, which other programs on the machine disturb least; of
-several rounds in turns the best counts. The cost of a record is the time inside
-the monitor's hooks, and apart from it that of its writing thread.
+time on one thread, which other programs on the machine disturb least; the best
+of several alternating rounds counts. The cost of a record is the time inside the
+monitor's hooks; the time of its writing thread is reported separately.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ ROUNDS = 2
 
 
 class TimedMonitor(Monitor):
-    """A monitor that knows the time it took: `cost` since it was last set to 0."""
+    """A monitor that measures its own time: `cost` is the time since it was last set to 0."""
 
     cost = 0.0
 
@@ -43,7 +43,7 @@ class TimedMonitor(Monitor):
         self._timed(super()._gradients_ready)
 
     def take_cost(self):
-        """Seconds in hooks since the last call, and seconds of the writing that belongs to them."""
+        """Seconds spent in hooks since the last call, and seconds spent writing those records."""
         self.flush(600)
         hooks, self.cost = self.cost, 0.0
         return hooks, self._publisher.delivery_time()

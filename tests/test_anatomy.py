@@ -116,7 +116,7 @@ def test_wrappers_are_stripped():
         ("global_step", (), "optimizer state"),
     ],
 )
-def test_buffers_are_no_parameters(name, shape, reason):
+def test_buffers_are_not_parameters(name, shape, reason):
     assert not_a_parameter(name, shape) == reason
 
 

@@ -7,6 +7,7 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Literal, TypeVar, get_origin
 
 import pytest
 
@@ -68,13 +69,90 @@ def annotations(value):
 @pytest.mark.parametrize("name", CLASSES + FUNCTIONS)
 def test_everything_a_signature_names_is_public(name):
     value = getattr(ns, name)
-    if inspect.isabstract(value):
+    if inspect.isabstract(value) or value is ns.NormscopeError:  # its constructor is Exception's
         return
     module = import_module(inspect.unwrap(value).__module__)
     for annotation in annotations(value):
         text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
         for other in normscope_names(text, module):
             assert other.split(".")[-1] in ns.__all__, f"{name} names {other}: {text}"
+
+
+ANONYMOUS = {"Array", "Basis", "Row", "Value"}  # aliases of what the caller has names for already
+
+
+def visible_names(module):
+    """Every name that a module defines or imports from normscope, also for type checkers only."""
+    tree = ast.parse(Path(module.__file__).read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("normscope"):
+            yield from (alias.name for alias in node.names)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def methods(kind):
+    for base in kind.__mro__:
+        if base.__module__.startswith("normscope"):
+            for name, value in vars(base).items():
+                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+                    yield function
+
+
+def is_spelled_by_the_caller(name, module):
+    """A type variable, or a choice of words such as "pre" or "post"."""
+    value = getattr(module, name, None)
+    return isinstance(value, TypeVar) or get_origin(value) is Literal
+
+
+@pytest.mark.parametrize("name", CLASSES + FUNCTIONS)
+def test_everything_a_method_or_an_alias_names_is_public(name):
+    value = getattr(ns, name)
+    functions = list(methods(value)) if inspect.isclass(value) else [inspect.unwrap(value)]
+    for function in functions:
+        module = import_module(function.__module__)
+        known = {each for each in visible_names(module) if not is_spelled_by_the_caller(each, module)}
+        for annotation in function.__annotations__.values():
+            named = set(re.findall(r"[A-Za-z_]\w*", str(annotation))) & known - ANONYMOUS
+            assert named <= set(ns.__all__), f"{function.__qualname__} names {named - set(ns.__all__)}"
+
+
+CONFIGS = [
+    *(
+        "Batch",
+        "Budget",
+        "Curve",
+        "DataConfig",
+        "HeadTypes",
+        "Limit",
+        "ModelConfig",
+        "Monitor",
+        "MonitorOptions",
+    ),
+    *("OptimizerConfig", "Plan", "Rates", "Run", "ScanConfig", "Series", "SweepConfig", "TrainConfig"),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS + CONFIGS)
+def test_every_keyword_is_explained(name):
+    value = getattr(ns, name)
+    text = inspect.getdoc(value).split(">>>")[0]
+    source = inspect.getsource(value)
+    for parameter in inspect.signature(value).parameters:
+        field = rf'^    {parameter}: [^\n]*\n    """'  # MonitorOptions explains each field below it
+        explained = re.search(rf"`{parameter}\b", text) or re.search(field, source, re.MULTILINE)
+        assert explained, f"{name}: {parameter} is not in its docstring"
+
+
+def test_importing_everything():
+    names = {}
+    exec("from normscope import *", names)
+    assert set(ns.__all__) <= set(names)
+    assert dir(ns) == ns.__all__
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -27,7 +27,7 @@ def test_numbers_inside_names_count_as_numbers(numbers):
     assert sorted(names, key=natural_key) == [f"layer{n}.weight" for n in sorted(numbers)]
 
 
-def test_what_lies_outside_the_layers_comes_last():
+def test_what_is_outside_the_layers_comes_last():
     assert by_layer(["outside", "encoder/10", "encoder/2", "10", "9"]) == [
         "9",
         "10",

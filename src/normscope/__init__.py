@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from normscope._version import __version__
 
 if TYPE_CHECKING:
+    from normscope.checkpoints.series.series import CheckpointSource
+    from normscope.errors import NormscopeError
     from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
     from normscope.lab.model import ModelConfig
     from normscope.lab.sweep.engine import SupportsSubmit
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from normscope.lab.training.callback import Callback
     from normscope.lab.training.train import train
     from normscope.lab.training.train_result import TrainResult
-    from normscope.network.measuring.heads import Head, Heads, HeadTypes, heads
+    from normscope.lab.training.trainer import RunPaths, Trainer
+    from normscope.network.measuring.heads import Head, Heads, HeadType, HeadTypes, heads
     from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
     from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
     from normscope.network.measuring.lookahead import LookAhead, looks_ahead
@@ -28,6 +31,15 @@ if TYPE_CHECKING:
     from normscope.network.running.batches import Batch, Batches
     from normscope.network.running.scaling import scaled
     from normscope.progress import Progress
+    from normscope.rows import (
+        CheckpointRow,
+        HeadRow,
+        MeasureRow,
+        SaturationRow,
+        ScalarRow,
+        TensorRow,
+        WeightRow,
+    )
     from normscope.run import Run
     from normscope.schedule import (
         AtSteps,
@@ -59,7 +71,7 @@ if TYPE_CHECKING:
     from normscope.weights.audit.audit import Audit, audit
     from normscope.weights.audit.findings import Finding
     from normscope.weights.monitor.monitor import Monitor
-    from normscope.weights.monitor.monitor_options import MonitorOptions
+    from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
     from normscope.weights.scan.scan import ScanConfig, scan
 
 # Where each public name is defined. They are loaded when first used, so that `import normscope`
@@ -71,6 +83,8 @@ _HOMES = {
     "Batches": "normscope.network.running.batches",
     "Budget": "normscope.schedule",
     "Callback": "normscope.lab.training.callback",
+    "CheckpointRow": "normscope.rows",
+    "CheckpointSource": "normscope.checkpoints.series.series",
     "Comparison": "normscope.theory.laws.compare",
     "Curve": "normscope.network.measuring.homogeneity",
     "DataConfig": "normscope.lab.config",
@@ -84,6 +98,8 @@ _HOMES = {
     "GroupFits": "normscope.theory.laws.groups",
     "GrowthFit": "normscope.theory.laws.growth",
     "Head": "normscope.network.measuring.heads",
+    "HeadRow": "normscope.rows",
+    "HeadType": "normscope.network.measuring.heads",
     "HeadTypes": "normscope.network.measuring.heads",
     "Heads": "normscope.network.measuring.heads",
     "Homogeneity": "normscope.network.measuring.homogeneity",
@@ -93,19 +109,25 @@ _HOMES = {
     "LayerSaturation": "normscope.network.measuring.saturation",
     "Limit": "normscope.network.measuring.saturation",
     "Logarithmic": "normscope.schedule",
+    "Logger": "normscope.weights.monitor.monitor_options",
     "LookAhead": "normscope.network.measuring.lookahead",
+    "MeasureRow": "normscope.rows",
     "ModelConfig": "normscope.lab.model",
     "Monitor": "normscope.weights.monitor.monitor",
     "MonitorOptions": "normscope.weights.monitor.monitor_options",
     "NormBudget": "normscope.theory.dynamics.budget",
     "NormBudgets": "normscope.theory.dynamics.budget",
+    "NormscopeError": "normscope.errors",
     "OptimizerConfig": "normscope.lab.config",
     "Plan": "normscope.theory.dynamics.forecast",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
     "Run": "normscope.run",
+    "RunPaths": "normscope.lab.training.trainer",
     "Saturation": "normscope.network.measuring.saturation",
     "SaturationAndHeads": "normscope.network.measuring.joint",
+    "SaturationRow": "normscope.rows",
+    "ScalarRow": "normscope.rows",
     "ScanConfig": "normscope.weights.scan.scan",
     "Schedule": "normscope.schedule",
     "Series": "normscope.theory.measures.time_series",
@@ -116,8 +138,11 @@ _HOMES = {
     "SweepResult": "normscope.lab.sweep.sweep",
     "Table": "normscope.table",
     "Tabular": "normscope.table",
+    "TensorRow": "normscope.rows",
     "TrainConfig": "normscope.lab.config",
     "TrainResult": "normscope.lab.training.train_result",
+    "Trainer": "normscope.lab.training.trainer",
+    "WeightRow": "normscope.rows",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
     "budget": "normscope.schedule",
@@ -152,6 +177,8 @@ __all__ = [
     "Batches",
     "Budget",
     "Callback",
+    "CheckpointRow",
+    "CheckpointSource",
     "Comparison",
     "Curve",
     "DataConfig",
@@ -165,6 +192,8 @@ __all__ = [
     "GroupFits",
     "GrowthFit",
     "Head",
+    "HeadRow",
+    "HeadType",
     "HeadTypes",
     "Heads",
     "Homogeneity",
@@ -174,19 +203,25 @@ __all__ = [
     "LayerSaturation",
     "Limit",
     "Logarithmic",
+    "Logger",
     "LookAhead",
+    "MeasureRow",
     "ModelConfig",
     "Monitor",
     "MonitorOptions",
     "NormBudget",
     "NormBudgets",
+    "NormscopeError",
     "OptimizerConfig",
     "Plan",
     "Progress",
     "Rates",
     "Run",
+    "RunPaths",
     "Saturation",
     "SaturationAndHeads",
+    "SaturationRow",
+    "ScalarRow",
     "ScanConfig",
     "Schedule",
     "Series",
@@ -197,8 +232,11 @@ __all__ = [
     "SweepResult",
     "Table",
     "Tabular",
+    "TensorRow",
     "TrainConfig",
     "TrainResult",
+    "Trainer",
+    "WeightRow",
     "__version__",
     "at_steps",
     "audit",

@@ -1,4 +1,4 @@
-"""`python -m normscope` is the command `normscope`."""
+"""`python -m normscope` runs the command `normscope`."""
 
 from normscope.cli.app import main
 

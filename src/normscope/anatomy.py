@@ -16,6 +16,7 @@ from importlib import resources
 from typing import TypeVar
 
 from normscope.errors import UsageError
+from normscope.words import OUTSIDE
 
 ROLES = (
     *("embedding", "q", "k", "v", "qkv", "attention output", "mlp in", "mlp out"),
@@ -43,7 +44,7 @@ class Place:
     def group(self) -> str:
         """The layer's name in tables and figures: "03", "encoder/03", or "outside"."""
         if self.layer is None:
-            return "outside"
+            return OUTSIDE
         prefix = "" if self.component == "model" else f"{self.component}/"
         return f"{prefix}{self.layer:02d}"
 
@@ -77,18 +78,20 @@ def unwrapped(name: str) -> str:
 
 
 def in_body(role: str, shape: Sequence[int]) -> bool:
-    """Whether the paper's scope counts a tensor: not a scalar, not an embedding, not the output head."""
+    """Whether a tensor belongs to the body, the paper's scope: no scalars, embeddings or output head."""
     return role not in OUTSIDE_BODY and len(shape) > 0
 
 
-def in_scope(items: Sequence[T], scope: str, place: Callable[[T], tuple[str, Sequence[int]]]) -> list[T]:
-    """The items that a scope counts; `place` gives an item's role and shape.
+def in_scope(
+    items: Sequence[T], scope: str, role_and_shape: Callable[[T], tuple[str, Sequence[int]]]
+) -> list[T]:
+    """The items in a scope; `role_and_shape` gives the role and shape of an item.
 
-    `body` is the paper's scope. A model in which nothing belongs to the body keeps everything.
+    `body` is the paper's scope. If no item belongs to the body, all items are returned.
     """
     if scope not in SCOPES:
         raise UsageError(f"unknown scope {scope!r}: expected {' or '.join(SCOPES)}")
-    body = [item for item in items if in_body(*place(item))] if scope == "body" else []
+    body = [item for item in items if in_body(*role_and_shape(item))] if scope == "body" else []
     return body or list(items)
 
 

@@ -15,17 +15,26 @@
     ├── ModelError              a model cannot be measured                   exit code 1
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
     ├── SeriesError             values that cannot be fitted                 exit code 1
-    └── TrainingError           a lab run or sweep cannot go on              exit code 1
-        └── Diverged            the loss left the finite numbers
+    └── TrainingError           a lab run or sweep cannot continue           exit code 1
+        └── Diverged            the loss became NaN or infinite
 
 MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError.
 
-A message says what was expected, what came, and what to do next.
+A message says what was expected, what was given, and what to do next.
 """
 
 
 class NormscopeError(Exception):
-    """Base of the tree; the command line prints its message and exits with `exit_code`."""
+    """Base of every error that normscope raises on purpose; `normscope.errors` has the others.
+
+    The command line prints its message and exits with `exit_code`.
+
+    >>> try:
+    ...     ns.series("missing.db")
+    ... except ns.NormscopeError as error:
+    ...     print(str(error)[:25])
+    missing.db does not exist
+    """
 
     exit_code = 1
 
@@ -39,7 +48,11 @@ class UsageError(NormscopeError):
 class MissingExtra(UsageError):
     """An optional dependency is needed and not installed."""
 
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:
+        return type(self), self._missing  # other processes raise it again
+
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self._missing = (package, extra, purpose)
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed: "
             f"pip install 'normscope[{extra}]'"
@@ -83,7 +96,7 @@ class MissingRunFile(SourceNotFound, RunFileError):
 
 
 class NotARunFile(RunFileError):
-    """The file exists and is something else."""
+    """The file exists but is not a run file."""
 
 
 class RunVersionError(RunFileError):
@@ -103,7 +116,7 @@ class SeriesError(NormscopeError):
 
 
 class TrainingError(NormscopeError):
-    """A lab run or a sweep cannot go on."""
+    """A lab run or a sweep cannot continue."""
 
 
 class Diverged(TrainingError):

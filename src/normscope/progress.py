@@ -9,4 +9,4 @@ Progress = Callable[[float, float, str], None]
 
 
 def silent(done: float, total: float, note: str) -> None:
-    """Report to nobody."""
+    """Show nothing: the default where a function takes a `Progress`."""

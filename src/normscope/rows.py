@@ -9,7 +9,11 @@ NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkp
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """One checkpoint of the series; `stage` is "" unless the series has named stages."""
+    """One checkpoint of the series; `stage` is "" unless the series has named stages.
+
+    >>> ns.CheckpointRow(step=1000, label="step_1000", source="checkpoints/step_1000.npz").stage
+    ''
+    """
 
     step: int
     label: str
@@ -23,7 +27,11 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class TensorRow:
-    """One parameter; `tied_to` names the tensor whose storage it shares and that is counted instead."""
+    """One parameter; `tied_to` names the tensor whose storage it shares and that is counted instead.
+
+    >>> ns.TensorRow(0, "h.0.mlp.up.weight", "model", 0, "mlp in", (64, 16), "float32", 1024).numel
+    1024
+    """
 
     id: int
     name: str
@@ -40,7 +48,10 @@ class TensorRow:
 class WeightRow:
     """The additive sums of one tensor at one step against one earlier step.
 
-    `prev_step` is NO_PREVIOUS where there is none; then `dot` and `sumsq_delta` are None.
+    `prev_step` is −1 where there is none; then `dot` and `sumsq_delta` are None.
+
+    >>> ns.WeightRow(step=1000, prev_step=-1, tensor=0, sumsq=4.0).sumsq
+    4.0
     """
 
     step: int
@@ -82,7 +93,11 @@ class LayerMeasures:
 
 @dataclass(frozen=True)
 class SaturationRow(LayerMeasures, AtStep):
-    """The saturation of one layer at one step."""
+    """The saturation of one layer at one step.
+
+    >>> ns.SaturationRow(1000, "h.0", 1, 0.98, 0.01, 500, 1024.0, converged=True).cosine
+    0.98
+    """
 
     stage: str = ""
 
@@ -98,7 +113,7 @@ def step_key(stage: str, step: int) -> str:
 
 @dataclass(frozen=True)
 class HeadMeasures:
-    """What is measured on one attention head; the fields are explained in docs/saturation.md."""
+    """What is measured on one attention head; the fields are explained in docs/json.md."""
 
     module: str
     layer: int
@@ -117,7 +132,13 @@ class HeadMeasures:
 
 @dataclass(frozen=True)
 class HeadRow(HeadMeasures, AtStep):
-    """What one attention head does at one step."""
+    """What one attention head does at one step.
+
+    >>> numbers = {"positions_deviation": 0.0, "split": 0.0, "share": 0.2, "effective": 3.1, "first": 0.1}
+    >>> measured = {"positions": 1.0, "largest": 0.6, "distance": 2.0, **numbers}
+    >>> ns.HeadRow(1000, "h.0.attn", 1, 3, "argmax", 0.1, **measured).example_key
+    '1000/h.0.attn/3'
+    """
 
     stage: str = ""
 
@@ -129,7 +150,14 @@ class HeadRow(HeadMeasures, AtStep):
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """One number logged at one step: loss, lr, weight_decay, tokens, …"""
+    """One number logged at one step: loss, lr, weight_decay, tokens, …
+
+    >>> with ns.Run.create("run.db") as run:
+    ...     with run.transaction():
+    ...         run.write([ns.ScalarRow(step=10, name="loss", value=2.5)])
+    ...     list(run.table(ns.ScalarRow))
+    [{'step': 10, 'name': 'loss', 'value': 2.5, 'stage': ''}]
+    """
 
     step: int
     name: str
@@ -139,7 +167,11 @@ class ScalarRow:
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """The value of a plugin's measure for one tensor at one step; None where it is not finite."""
+    """The value of a plugin's measure for one tensor at one step; None where it is not finite.
+
+    >>> ns.MeasureRow(step=1000, tensor=0, name="rank", value=12.0).name
+    'rank'
+    """
 
     step: int
     tensor: int

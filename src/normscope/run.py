@@ -12,13 +12,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from normscope.errors import MissingRunFile, RunFileError
+from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.rows import (
     NO_PREVIOUS,
     TABLE_OF,
@@ -63,7 +63,7 @@ _UPSERT_SUMS, _UPSERT_LIVE = _upsert_weight(_SUMS), _upsert_weight(_LIVE)
 
 
 class Run:
-    """A run file, open for reading or for writing; a context manager.
+    """The run file at `path`, open for reading, or with `write` for writing; a context manager.
 
     >>> with ns.Run.create("run.db") as run:
     ...     run.meta, run.checkpoints(), run.tensors()
@@ -74,6 +74,8 @@ class Run:
         """Open an existing run file; see `Run.create` for a new one."""
         self.path = Path(path)
         self.writable = write
+        if self.path.is_dir():
+            raise MissingRunFile(f"{self.path} is a folder; expected a run file (made by 'normscope scan')")
         if not self.path.is_file():
             raise MissingRunFile(
                 f"no run file at {self.path}: make one with 'normscope scan SOURCE --run {self.path}'"
@@ -113,7 +115,9 @@ class Run:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything inside, or nothing."""
+        """Commit everything that is written inside, or nothing if an exception is raised."""
+        if not self.writable:
+            raise RunFileError(f"{self.path} is open for reading: open it with ns.Run(path, write=True)")
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -126,8 +130,9 @@ class Run:
             raise
 
     def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+        with suppress(sqlite3.ProgrammingError):  # the file was closed
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
     def write(self, rows: Iterable[Row]) -> None:
         """Insert rows, replacing those with the same key. Call inside `transaction()`."""
@@ -135,25 +140,25 @@ class Run:
         for row in rows:
             kinds.setdefault(type(row), []).append(row)
         for kind, kept in kinds.items():
-            self._db.executemany(_insert(kind), (tuple(vars(row).values()) for row in kept))
+            self._change_many(_insert(kind), (tuple(vars(row).values()) for row in kept))
 
     def write_sums(self, rows: Iterable[Sequence[Value]]) -> None:
         """Write the sums of a scan: tuples (stage, step, prev_step, tensor, the six sums).
 
         An existing row keeps its other columns: gradients come only from a live module.
         """
-        self._db.executemany(_UPSERT_SUMS, rows)
+        self._change_many(_UPSERT_SUMS, rows)
 
     def write_live(self, rows: Iterable[Sequence[Value]]) -> None:
         """Write the record of a monitor: tuples (stage, step, prev_step, tensor, its eight columns).
 
         An existing row keeps its other columns: ⟨θ₀, θ⟩ and the maximum come only from a scan.
         """
-        self._db.executemany(_UPSERT_LIVE, rows)
+        self._change_many(_UPSERT_LIVE, rows)
 
     def set_meta(self, key: str, value: Any) -> None:
         """Store one provenance entry as JSON."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, json.dumps(value)))
+        self._change("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, json.dumps(value)))
 
     def add_tensor(self, row: TensorRow) -> None:
         """Insert a tensor, or update everything but its id."""
@@ -169,38 +174,50 @@ class Run:
             row.numel,
             row.tied_to,
         )
-        self._db.execute("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
+        self._change("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
 
     def set_skipped(self, reasons: Iterable[tuple[str, str]]) -> None:
         """Record the names that are not measured, each with the reason."""
-        self._db.executemany("INSERT OR REPLACE INTO skipped VALUES(?, ?)", reasons)
+        self._change_many("INSERT OR REPLACE INTO skipped VALUES(?, ?)", reasons)
 
     def set_artifact(self, kind: str, key: str, value: Any) -> None:
         """Store a JSON document that belongs to the run (an attention map, a scaling curve, …)."""
-        self._db.execute("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))
+        self._change("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))
 
     def forget_sums(self, stage: str, step: int | None = None) -> None:
-        """Mark sums to be measured again: those that involve one step of a stage, or the whole stage."""
+        """Mark the sums of a stage as missing, so that the next scan computes them again.
+
+        With `step`, only the sums that involve that step.
+        """
         sql = "UPDATE weight SET dot_init = NULL WHERE stage = ?"
         if step is None:
-            self._db.execute(sql, (stage,))
+            self._change(sql, (stage,))
         else:
-            self._db.execute(f"{sql} AND (step = ? OR prev_step = ?)", (stage, step, step))
+            self._change(f"{sql} AND (step = ? OR prev_step = ?)", (stage, step, step))
 
     def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
         """Delete the values of plugin measures at these steps of a stage, to be measured again."""
         rows = [(stage, step) for step in steps]
-        self._db.executemany("DELETE FROM measure WHERE stage = ? AND step = ?", rows)
+        self._change_many("DELETE FROM measure WHERE stage = ? AND step = ?", rows)
 
     def delete_after(self, step: int, stage: str = "") -> None:
         """Delete everything recorded after `step`, when training resumes from there."""
         for table in TABLE_OF.values():
-            self._db.execute(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
+            self._change(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
 
     def delete_network(self, step: int, stage: str = "") -> None:
         """Delete what was measured by running the model of one step, before it is measured again."""
         for table in ("saturation", "head"):
-            self._db.execute(f"DELETE FROM {table} WHERE stage = ? AND step = ?", (stage, step))
+            self._change(f"DELETE FROM {table} WHERE stage = ? AND step = ?", (stage, step))
+
+    def _change(self, sql: str, values: Sequence[Value] = ()) -> None:
+        self._change_many(sql, [values])
+
+    def _change_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
+        try:
+            self._db.executemany(sql, rows)
+        except sqlite3.Error as error:
+            raise RunFileError(f"cannot write to {self.path}: {error}") from error
 
     # -- reading -----------------------------------------------------------------
 
@@ -257,6 +274,9 @@ class Run:
 
     def table(self, kind: type[Row]) -> Table:
         """All rows of one kind (WeightRow, SaturationRow, …) as columns."""
+        if kind not in TABLE_OF:
+            known = ", ".join(row.__name__ for row in TABLE_OF)
+            raise UsageError(f"a run file has a table for each of {known}; got {kind!r}")
         names = [field.name for field in fields(kind)]
         rows = self.query(f"SELECT {', '.join(names)} FROM {TABLE_OF[kind]} ORDER BY stage, step")
         return Table.from_rows(names, rows)

@@ -1,4 +1,4 @@
-"""The tables of a run file: making them, checking them, and completing those of an earlier release."""
+"""The tables of a run file: create them, check them, and add those that an older file lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import NotARunFile, RunFileError, RunVersionError
+from normscope.errors import MissingRunFile, NotARunFile, RunFileError, RunVersionError
 
 APPLICATION_ID = 0x6E6F726D  # "norm"
 VERSION = 1
@@ -45,7 +45,7 @@ CREATE TABLE scalar(
 CREATE TABLE artifact(kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY(kind, key));
 """
 
-# Tables that a later release added. A file without them is completed when it is opened for writing;
+# Tables that a later release added. A file without them gets them when it is opened for writing;
 # a reader sees them empty.
 ADDED = {
     "measure": """
@@ -67,7 +67,7 @@ def connect(path: Path, write: bool) -> sqlite3.Connection:
 
 
 def is_run_file(path: Path) -> bool:
-    """Whether the file is an SQLite database, which a CSV file never is."""
+    """Whether the file looks like a run file: it begins with the header of an SQLite database."""
     try:
         with path.open("rb") as file:
             return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
@@ -94,9 +94,9 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
 
 
 def add_missing_tables(db: sqlite3.Connection, write: bool) -> None:
-    """Complete a file of an earlier release: for good when writing, for this connection when reading."""
-    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for name in ADDED.keys() - there:
+    """Add the tables that an older file lacks: permanently when writing, else for this connection only."""
+    existing = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for name in ADDED.keys() - existing:
         kind = "CREATE TABLE IF NOT EXISTS" if write else "CREATE TEMP TABLE"
         db.execute(ADDED[name].replace("CREATE TABLE", kind))
 
@@ -106,6 +106,10 @@ def write_empty(path: Path) -> None:
     identity = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
     tables = " ".join((SCHEMA, *ADDED.values()))
     script = f"PRAGMA synchronous=OFF; BEGIN; {identity} {tables} COMMIT;"  # nobody sees it before the move
+    if not path.parent.is_dir():
+        raise MissingRunFile(
+            f"cannot create the run file {path}: the folder {path.parent} does not exist; create it first"
+        )
     try:
         with atomic_write(path) as part, closing(sqlite3.connect(part)) as db:
             db.executescript(script)

@@ -33,7 +33,7 @@ class Schedule(abc.ABC):
 
 @dataclass(frozen=True)
 class Every(Schedule):
-    """Step 0 and every n-th step after it.
+    """Step 0 and every `n`-th step after it.
 
     >>> [step for step in range(7) if step in ns.Every(3)]
     [0, 3, 6]
@@ -54,7 +54,7 @@ class Every(Schedule):
 
 @dataclass(frozen=True)
 class Logarithmic(Schedule):
-    """Step 0 and the rounded steps 10^(k/m), with m points per factor of ten.
+    """Step 0 and the rounded steps 10^(k/m), with m = `points_per_decade` points per factor of ten.
 
     Growth laws are powers of t: with equal spacing in log t, early and late training have the same weight.
 
@@ -96,7 +96,7 @@ class Logarithmic(Schedule):
 
 @dataclass(frozen=True)
 class AtSteps(Schedule):
-    """Exactly the listed steps.
+    """Exactly the steps in `listed`.
 
     >>> 10 in ns.AtSteps(frozenset({0, 10}))
     True
@@ -105,9 +105,13 @@ class AtSteps(Schedule):
     listed: frozenset[int]
 
     def __post_init__(self) -> None:
-        wrong = [step for step in self.listed if not _is_integer(step) or step < 0]
+        if not isinstance(self.listed, Iterable):
+            raise UsageError(f"steps must be a list of integers ≥ 0; got {self.listed!r}")
+        listed = list(self.listed)
+        wrong = [step for step in listed if not _is_integer(step) or step < 0]
         if wrong:
             raise UsageError(f"steps must be integers ≥ 0; got {wrong[0]!r}")
+        object.__setattr__(self, "listed", frozenset(map(int, listed)))
 
     def __contains__(self, step: int) -> bool:
         return step in self.listed
@@ -122,7 +126,7 @@ class AtSteps(Schedule):
 
 @dataclass(frozen=True)
 class Budget:
-    """As many records as fit in a share of the training time; which steps these are depends on the clock.
+    """As many records as fit in a `share` of the training time; which steps these are depends on the clock.
 
     >>> ns.Budget(0.02).share
     0.02
@@ -131,10 +135,10 @@ class Budget:
     share: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
+        if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
             raise UsageError(
                 f"a time budget must be a share of the training time above 0 and at most 1, "
-                f"such as 0.01 or '1%'; got {self.share}"
+                f"such as 0.01; got {self.share!r}"
             )
 
     def interval(self, cost: float, step_time: float) -> int:
@@ -169,7 +173,7 @@ def budget(at_most: str | float = "1%") -> Budget:
 
 
 def every(n: int) -> Every:
-    """Record step 0 and every n-th step after it.
+    """Record step 0 and every `n`-th step after it.
 
     >>> import normscope as ns
     >>> ns.every(100).steps(until=350)
@@ -196,14 +200,14 @@ NEVER = AtSteps(frozenset())
 
 
 def at_steps(steps: Iterable[int]) -> AtSteps:
-    """Record exactly these steps.
+    """Record exactly the steps listed in `steps`.
 
     >>> import normscope as ns
     >>> schedule = ns.at_steps([0, 1, 10, 100])
     >>> 10 in schedule, 11 in schedule
     (True, False)
     """
-    return AtSteps(frozenset(steps))
+    return AtSteps(frozenset(steps) if isinstance(steps, Iterable) else steps)
 
 
 def parse(text: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""How names are ordered and listed for people."""
+"""How names are ordered, listed and shown to people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 
 NaturalKey = tuple[tuple[int, int, str], ...]
+OUTSIDE = "outside"  # the group of the tensors that belong to no layer
 
 
 def natural_key(name: str) -> NaturalKey:
@@ -15,16 +16,16 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def by_layer(names: Iterable[str]) -> list[str]:
-    """Group names in natural order, with parameters outside the layers last.
+    """Sort the names of groups in natural order, with `outside` (parameters outside the layers) last.
 
     >>> by_layer(["outside", "10", "02"])
     ['02', '10', 'outside']
     """
-    return sorted(names, key=lambda name: (name == "outside", natural_key(name)))
+    return sorted(names, key=lambda name: (name == OUTSIDE, natural_key(name)))
 
 
 def joined(names: Iterable[str]) -> str:
-    """Join names as a sentence does.
+    """Join names with commas and a final "and".
 
     >>> joined(["a", "b", "c"])
     'a, b and c'
@@ -41,3 +42,12 @@ def some(names: Collection[object], most: int = 3) -> str:
     """
     shown = [str(name) for name in names][:most]
     return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def printable(text: str) -> str:
+    r"""Escape control characters, so that a name from a file cannot control a terminal or hide in a page.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

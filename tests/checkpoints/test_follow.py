@@ -95,7 +95,7 @@ def test_following_yields_a_growing_series(tmp_path):
     assert found == sorted(found)
 
 
-def test_an_attack_is_not_waited_for(tmp_path):
+def test_a_malicious_file_is_refused_at_once(tmp_path):
     class Evil:
         def __reduce__(self):
             return os.system, ("true",)

@@ -44,7 +44,7 @@ def test_equal_files_are_an_odd_number_of_huge_pages_apart(tmp_path, pages):
     assert all((a - b) % 2 for a, b in pairwise(places))
 
 
-def test_a_small_file_needs_no_room(tmp_path):
+def test_a_small_file_needs_no_spacer(tmp_path):
     path = empty(tmp_path / "x", 1000)
     assert [mapped(path).spacers for _ in range(4)] == [[], [], [], []]
 

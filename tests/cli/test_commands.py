@@ -44,6 +44,30 @@ def test_show_by_group(run, by):
     assert "8 of 10 steps" in normscope("show", run, "--by", by).stdout
 
 
+@pytest.mark.parametrize("words", [(), ("--by", "layer"), ("--measure", "update")])
+def test_show_of_some_steps(run, words):
+    whole = json.loads(normscope("show", run, *words, "--json").stdout)
+    part = json.loads(normscope("show", run, *words, "--since", 2, "--until", 100, "--json").stdout)
+    assert part == [row for row in whole if 2 <= row["step"] <= 100] != whole
+    shown = normscope("show", run, *words, "--since", 2, "--until", 100).stdout
+    assert "100" in shown and "200" not in shown and "500" not in shown
+
+
+def test_show_of_a_csv_file_and_of_a_bundled_series(tmp_path):
+    (tmp_path / "losses.csv").write_text("step,loss\n0,4\n10,3\n20,2.5\n")
+    shown = normscope("show", "losses.csv", "--column", "loss", "--until", 10, cwd=tmp_path).stdout
+    assert [line.split() for line in shown.splitlines()] == [["step", "loss"], ["0", "4"], ["10", "3"]]
+    (row,) = json.loads(normscope("show", "t5-base", "--since", 524_000, "--json").stdout)
+    assert (row["step"], row["group"], row["measure"]) == (524_288, "t5-base", "norm")
+
+
+@pytest.mark.parametrize("command", ["show", "fit", "report", "export"])
+def test_a_csv_file_without_values_is_one_sentence(command, tmp_path):
+    (tmp_path / "empty.csv").write_text("step,norm\n")
+    assert "no values" in normscope(command, "empty.csv", cwd=tmp_path, code=1).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.csv"]
+
+
 def test_fit_report_export(run, tmp_path):
     found = json.loads(normscope("fit", run, "--json").stdout)
     assert {"series", "points", "laws", "best", "exponent"} <= set(found)
@@ -138,6 +162,22 @@ def test_a_full_disk(tmp_path, room, left):
     assert sorted(path.name for path in tmp_path.iterdir()) == (["r.db"] if left else []) + ["series"]
     if left:
         normscope("scan", folder, "--run", tmp_path / "r.db")
+
+
+def test_a_closed_stdout_is_no_error(run):
+    command = f"{sys.executable} -m normscope show {run} >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_stops_early_sees_no_message(run):
+    command = f"{sys.executable} -m normscope show {run} --by tensor --json | head -c 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[", "")
+
+
+def test_watch_says_that_a_scan_is_no_live_run(run):
+    assert "normscope show" in normscope("watch", run, code=1).stderr
 
 
 def test_version_says_what_computes_the_sums():

@@ -56,12 +56,30 @@ def test_a_source_that_does_not_exist_is_a_wrong_call(words, tmp_path, monkeypat
         ["show", "run.db", "--by", "colour"],
         ["scan", "series", "--steps", "a,b"],
         ["train", "--size", "huge"],
+        ["train", "--seed", "99999999999999999999"],
+        ["train", "-o", "t.txt"],
+        ["sweep", "--lr", "0.1", "-o", "t.txt"],
+        ["sweep", "--lr", "0.1", "--engine", "cloud", "-o", "s"],
+        ["demo", "-o", "t.txt"],
+        ["scan", "series", "--steps", "1,1,2"],
+        ["scan", "series", "--run", "nowhere/r.db"],
+        ["scan", "series", "--run", "series"],
+        ["audit", "series", "--run", "nowhere/r.db"],
+        ["report", "t5-base", "-o", "nowhere/r.html"],
+        ["report", "t5-base", "-o", "series"],
+        ["export", "t5-base", "-o", "nowhere/w.csv"],
+        ["forecast", "t5-base", "--to", "9" * 30],
+        ["show", "series"],
+        ["watch", "series"],
     ],
     ids=" ".join,
 )
 def test_a_wrong_call_exits_with_2(words, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert call(*words).code == 2
+    before = sorted(path.name for path in folder.iterdir())
+    done = call(*words)
+    assert done.code == 2, done.stdout + done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 UNUSED = [
@@ -72,12 +90,16 @@ UNUSED = [
     (["scan", "series", "--follow", "--steps", "0,1"], "--steps has no effect with --follow"),
     (["scan", "series", "--follow", "--revisions", "s*"], "--revisions has no effect with --follow"),
     (["scan", "series", "--revisions", "step*"], "not a Hugging Face repository"),
+    (["scan", "series", "--skip", "no such tensor*"], "matches no tensor"),
     (["audit", "run.db", "--steps", "0,1"], "steps"),
     (["audit", "run.db", "--run", "other.db"], "run"),
     (["fit", "t5-base", "--by", "layer"], "by='layer' does not apply"),
     (["fit", "t5-base", "--scope", "all"], "scope='all' does not apply"),
     (["fit", "series.csv", "--stage", "a"], "stage='a' does not apply"),
+    (["show", "run.db", "--stage", "a"], "the run has no stages"),
+    (["show", "t5-base", "--by", "layer"], "by='layer' does not apply"),
     (["forecast", "t5-base", "--to", "600000", "--weight-decay", "0.1"], "--lr"),
+    (["forecast", "t5-base", "--to", "600000", "--seed", "3"], "no random numbers"),
     (["watch", "run.db", "--once", "--every", "3"], "--every has no effect"),
     (["watch", "run.db", "--json", "--every", "3"], "--every has no effect"),
     (["saturate", "m.py:build", "--text", "t.txt"], "--text has no effect with m.py:build"),

@@ -16,6 +16,7 @@ from normscope.lab.model import SIZES, NormPlacement
 from normscope.lab.training.trainer import TRAINING_DTYPES
 from normscope.theory.dynamics.lr_shapes import SCHEDULES
 from tests.cli.calling import SMALL, call, call_json, normscope
+from tests.theory.make_run import make_run
 
 APP = typer.main.get_command(build())
 
@@ -86,6 +87,17 @@ def test_help_and_completion_offer_the_names_that_exist(command, option, names):
     ]
     assert offered == list(names)
     assert all(name in found.help for name in names)
+
+
+@pytest.mark.parametrize("command", ["show", "fit", "forecast", "compare"])
+def test_every_measure_that_is_offered_can_be_used(command, tmp_path):
+    make_run(run := tmp_path / "run.db")
+    more = {"forecast": ["--to", 10**6], "compare": [run]}.get(command, [])
+    offered = complete(f"normscope {command} run.db --measure ")
+    assert len(offered) >= 9 and ("budget" in offered) == (command == "show")
+    for name in offered:
+        done = call(command, run, *more, "--measure", name)
+        assert done.code == 0, done.stderr
 
 
 def test_the_former_spelling_of_output_still_works(tmp_path):

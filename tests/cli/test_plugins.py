@@ -34,7 +34,7 @@ def installed(monkeypatch):
     plugins.plugins.cache_clear()
 
 
-def test_none_is_a_sentence(installed):
+def test_without_plugins_it_says_so(installed):
     assert call("plugins").stdout.startswith("No installed package adds anything to normscope (formats, laws")
     assert call_json("plugins") == []
 

@@ -151,6 +151,12 @@ def test_checkpoints_loaded_into_a_built_model(program, tmp_path):
     run.unlink()
     named = call("saturate", f"{program}:build", *files, "--steps", "7,143", "--run", run, "--json")
     assert sorted({row["step"] for row in json.loads(named)["layers"]}) == [7, 143]
+    one = json.loads(call("homogeneity", f"{program}:build", files[1], "--json"))["degrees"]
+    assert one != json.loads(call("homogeneity", f"{program}:build", files[0], "--json"))["degrees"]
+    with pytest.raises(
+        UsageError, match=r"series of 2 models: choose one of them, such as .*:build .*step5.pt"
+    ):
+        call("homogeneity", f"{program}:build", tmp_path)
     torch.save({"weight": torch.zeros(3)}, tmp_path / "bad.pt")
     with pytest.raises(ModelError, match=r"bad.pt does not fit the model"):
         call("saturate", f"{program}:build", tmp_path / "bad.pt")
@@ -162,7 +168,7 @@ def test_a_causal_model_that_sees_the_future_is_reported(program):
     assert any("its mask leaks" in text for text in found["warnings"])
 
 
-def test_long_sequences_are_cut_and_it_is_said(tmp_path, text):
+def test_long_sequences_are_cut_with_a_warning(tmp_path, text):
     folder = save_model(tmp_path / "short", max_position_embeddings=6)
     found = json.loads(call("saturate", folder, "--text", text, "--json"))
     assert "were cut to 6 tokens" in found["warnings"][0]
@@ -185,6 +191,13 @@ def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
     refuses(ModelError, "no attention to measure", "saturate", f"{program}:linear")
     refuses(ModelError, "expected a tuple", "saturate", f"{program}:wrong")
     refuses(UsageError, r"has no function nothing\(\)", "saturate", f"{program}:nothing")
+    refuses(UsageError, "name the function .* as in .*my_model.py:build", "saturate", program)
+    for number, line in enumerate(("raise OSError('no space')", "def build(): return 1 / 0")):
+        (tmp_path / f"wrong{number}.py").write_text(line)
+    refuses(
+        ModelError, "wrong0.py:build failed: OSError: no space", "saturate", f"{tmp_path}/wrong0.py:build"
+    )
+    refuses(ModelError, "failed: ZeroDivisionError", "homogeneity", f"{tmp_path}/wrong1.py:build")
     refuses(UsageError, "no file at", "saturate", f"{tmp_path}/none.py:build")
     refuses(UsageError, "is not a model", "saturate", tmp_path / "none")
     refuses(ModelError, "cannot load a model from", "saturate", "no-such/model-anywhere", "--text", text)
@@ -206,7 +219,7 @@ def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
     refuses(UsageError, "--steps and --revisions", "saturate", f"{program}:build", "--steps", "5")
 
 
-def test_half_precision_that_would_overflow_says_which_dtype_would_do(tmp_path, text):
+def test_half_precision_that_would_overflow_names_a_wider_dtype(tmp_path, text):
     import transformers as tf
 
     folder = save_model(tmp_path / "half")

@@ -137,7 +137,9 @@ def test_clipping_bounds_the_gradient(tmp_path):
 
 def test_epochs_decide_the_steps(tmp_path):
     (tmp_path / "text.txt").write_text("abcdefgh\n" * 200)
-    config = config_of(text=str(tmp_path / "text.txt"), epochs=2)
+    with pytest.raises(UsageError, match="steps has no effect here"):
+        train(config_of(text=str(tmp_path / "text.txt"), epochs=2), tmp_path / "out")
+    config = config_of(text=str(tmp_path / "text.txt"), epochs=2, steps=TrainConfig().steps)
     result = train(config, tmp_path / "out")
     assert result.steps == round(2 * ((1620 - 1) // 16 - 1) / 4)
 
@@ -241,7 +243,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def test_saturation_and_updates_are_observed_without_a_trace(plain, tmp_path):
+def test_observing_saturation_and_updates_changes_nothing(plain, tmp_path):
     """Scaling parameters to measure, and watching updates, change not one bit of the run."""
     watched = train(config_of(saturation="every:20", monitor="every:10"), tmp_path, scan=True)
     assert scalars(watched.run) == scalars(plain.run)

@@ -149,6 +149,9 @@ def test_one_config_at_the_top_serves_all_checkpoints(tmp_path):
     for model in found:
         state = load_file(top / f"step_{model.step // 10 * 10}.safetensors")
         assert same_weights(model, state, "bert.")
+    for named in (top / "step_11" / "model.safetensors", top / "step_11", top / "step_1[1]"):
+        (alone,) = find(named)  # finds what it found in its series
+        assert alone.step == 11 and alone.identify() == found[1].identify()
 
 
 def test_weights_that_the_checkpoint_lacks_are_a_warning(tmp_path):

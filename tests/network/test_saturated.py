@@ -49,7 +49,7 @@ def test_exact_and_scaled_attention_meet_in_the_limit(family, attention):
     assert not torch.equal(run(model, batch), exact)
 
 
-def test_exact_attention_is_one_position_a_query():
+def test_exact_attention_is_one_position_per_query():
     """With scale 1 only attention changes: each output is the value of one position."""
     attention = nn.MultiheadAttention(8, 2, batch_first=True, bias=False).eval()
     attention.out_proj.weight.data = torch.eye(8)

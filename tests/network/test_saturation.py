@@ -146,7 +146,7 @@ def test_shared_blocks_count_every_turn():
     assert [layer.layer for layer in result.layers] == [0, 1, 2, 3]
 
 
-def test_convergence_is_checked_and_said():
+def test_convergence_is_checked_and_reported():
     torch.manual_seed(0)
     model = HandWritten()
     ids = [torch.randint(0, 50, (3, 8))]
@@ -156,7 +156,7 @@ def test_convergence_is_checked_and_said():
     assert {layer.converged for layer in saturation(model, ids, limit=Limit((1024.0,))).layers} == {None}
 
 
-def test_states_that_overflow_are_said():
+def test_states_that_overflow_are_reported():
     model = hugging_face("llama").half()
     with torch.no_grad():
         result = saturation(model, [token_batch()], limit=Limit((2.0**10, 2.0**12)))

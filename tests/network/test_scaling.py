@@ -20,7 +20,7 @@ BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
 def bits(model):
-    """Every parameter's raw bits, so that −0 and NaN are told apart too."""
+    """Every parameter's raw bits, so that −0 and the kinds of NaN are distinguished too."""
     return [p.detach().clone().contiguous().view(BITS[p.element_size()]) for p in model.parameters()]
 
 
@@ -172,7 +172,7 @@ def test_overflow_is_foreseen_and_names_a_dtype_that_suits():
         check_scale(model.double(), 2.0**1023)
 
 
-def test_what_cannot_be_scaled_is_said():
+def test_what_cannot_be_scaled_is_named():
     with pytest.raises(ModelError, match=r"meta device.*load the weights"):
         check_scale(nn.Linear(2, 2, device="meta"), 2)
     model = nn.Linear(2, 2)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from normscope.errors import ModelError, UsageError
 from normscope.network import study as study_module
 from normscope.network.loading.models import StudyText
 from normscope.network.loading.placement import Placement
-from normscope.network.study import StudyConfig, study
+from normscope.network.study import StudyConfig, study, study_homogeneity
 from normscope.run import HeadRow, Run, SaturationRow
 from tests.network.saved_models import TEXT, save_model
 
@@ -62,7 +63,7 @@ def test_an_unchanged_study_measures_nothing_and_reads_each_table_once(series, m
     monkeypatch.setattr(Run, "query", traced)
     again = run_study(series)
     assert measured() == 0
-    assert (again.layers, again.heads) == (first.layers, first.heads)
+    assert again == first and first.look_ahead
     for table in ("artifact", "saturation", "head"):
         assert sum(f"FROM {table} " in sql for sql in statements) == 1, statements
 
@@ -97,6 +98,45 @@ def test_another_tokenizer_or_a_changed_one_is_measured_again(series, measured, 
     file.write_text(file.read_text().replace('"cat"', '"cow"'))
     run_study(series, tokenizer=str(other))
     assert measured() == 3
+
+
+def test_warnings_of_finished_steps_are_kept(series, measured):
+    long = StudyText([*TEXT.splitlines(), "the cat sat on the mat " * 200])
+    config = StudyConfig(run=series.parent / "run.db", placement=Placement("cpu"), baseline=False)
+    first = study([str(series)], long, config)
+    assert any("longer than the model allows" in warning for warning in first.warnings)
+    measured()
+    assert study([str(series)], long, config) == first
+    assert measured() == 0
+
+
+@pytest.mark.parametrize("command", [study, study_homogeneity])
+def test_a_study_that_fails_at_once_leaves_no_run_file(series, command):
+    run = series.parent / "run.db"
+    config = StudyConfig(run=run, placement=Placement("cpu", "int8"))
+    with pytest.raises(UsageError, match="int8"):
+        command([str(series / "checkpoint-0")], StudyText(TEXT.splitlines()), config)
+    assert not run.exists()
+    with Run.create(run):
+        pass
+    with pytest.raises(UsageError, match="int8"):
+        command([str(series / "checkpoint-0")], StudyText(TEXT.splitlines()), config)
+    assert run.exists(), "a file of the user's is never deleted"
+
+
+def test_finished_steps_are_kept_when_a_later_one_fails(series):
+    (series / "checkpoint-100" / "config.json").write_text("{}")
+    with pytest.raises(ModelError):
+        run_study(series)
+    with Run(series.parent / "run.db") as run:
+        assert set(run.artifacts("saturation-settings")) == {"0", "10"}
+
+
+def test_homogeneity_looks_at_the_run_file_before_it_measures(series, monkeypatch):
+    monkeypatch.setattr(study_module, "homogeneity", lambda *args, **options: pytest.fail("measured"))
+    config = StudyConfig(run=series / "missing" / "run.db", placement=Placement("cpu"))
+    with pytest.raises(UsageError, match="does not exist"):
+        study_homogeneity([str(series / "checkpoint-0")], StudyText(TEXT.splitlines()), config)
 
 
 def test_a_changed_config_is_measured_again(series, measured):

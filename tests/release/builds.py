@@ -44,7 +44,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def fresh_environment(folder: Path, wheel: Path) -> Path:
-    """A virtual environment that holds the wheel and borrows its dependencies; return its bin folder.
+    """A virtual environment with the wheel, which borrows its dependencies; return its bin folder.
 
     A path in a .pth file is searched for modules, but .pth files found there are not followed: the
     editable normscope of the environment that runs the tests stays invisible.

@@ -78,7 +78,7 @@ def test_a_warm_up_does_not_exclude_the_law(spacing):
     assert fit_growth((steps, values), since=2000).best == "sqrt"
 
 
-def test_robust_fit_equals_plain_fit_without_cause():
+def test_robust_fit_equals_plain_fit_on_well_behaved_data():
     """Evenly weighted, uncorrelated, Gaussian data: robustness changes almost nothing."""
     rng = np.random.default_rng(5)
     steps = np.linspace(0, 300, 200) ** 2

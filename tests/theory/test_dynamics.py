@@ -11,7 +11,7 @@ from normscope.theory.dynamics.dynamics import (
     expected_drive,
     one_step_angle,
     recurse,
-    transition,
+    transitions,
 )
 from normscope.theory.dynamics.learning_rates import SCHEDULES, Rates, scheduled
 
@@ -48,13 +48,10 @@ def test_without_decay_growth_is_the_square_root_law():
 
 def test_transitions_compose():
     rates = scheduled("cosine", 0.02, 0.2, 0, 6000)
-    first, second, both = (
-        transition(0, 2500, rates),
-        transition(2500, 6000, rates),
-        transition(0, 6000, rates),
-    )
-    assert both[0] == pytest.approx(first[0] * second[0], rel=1e-5)
-    assert both[1] == pytest.approx(second[0] * first[1] + second[1], rel=1e-4)
+    kept, gained = transitions(np.array([0.0, 2500.0, 6000.0]), rates)
+    (kept_whole,), (gained_whole,) = transitions(np.array([0.0, 6000.0]), rates)
+    assert kept_whole == pytest.approx(kept[0] * kept[1], rel=1e-5)
+    assert gained_whole == pytest.approx(kept[1] * gained[0] + gained[1], rel=1e-4)
 
 
 def test_drive_undoes_the_recursion():
@@ -65,7 +62,7 @@ def test_drive_undoes_the_recursion():
     assert expected_drive(drive(steps, sumsq, rates)).value == pytest.approx(1234.0, rel=2e-3)
 
 
-def test_equilibrium_is_the_fixed_point_of_facts():
+def test_equilibrium_is_the_fixed_point_of_the_recursion():
     lr, decay, force = 0.01, 0.3, 5000.0
     rest = equilibrium(DriveEstimate(force, 0.0, 0.0), 10.0, lr, decay)
     assert rest.norm**2 == pytest.approx(lr * force / (2 * decay - lr * decay**2))
@@ -119,7 +116,7 @@ def test_simulated_training_comes_to_rest_where_predicted():
     assert rest.low <= np.sqrt(np.mean(sumsq[1200:])) <= rest.high
 
 
-def test_bad_rates_are_sentences(tmp_path):
+def test_bad_rates_are_one_sentence(tmp_path):
     with pytest.raises(UsageError, match="at least 0"):
         Rates.constant(-1, 0)
     with pytest.raises(UsageError, match="at least 0"):

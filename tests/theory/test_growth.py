@@ -104,7 +104,7 @@ def test_tables_curve_and_notebook(t5):
     ("steps", "values", "message"),
     [
         ([1, 2], [1, 2], "2 usable points"),
-        ([], [], "0 usable points"),
+        ([], [], "series has no points; expected at least one"),
         ([1, 2, 3, 4], [5, 5, 5, 5], "constant at 5"),
         ([1, 2, 3, 4], [np.nan] * 4, "0 usable points"),
         ([1, 2, 3, 4], [1e200, 2e200, 3e200, 4e200], "4e\\+200, which cannot be a norm"),

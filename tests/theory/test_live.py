@@ -45,7 +45,7 @@ def test_groups_add_up_to_the_rows(run: Path) -> None:
     assert [group.group for group in groups] == ["00", "01", "02", "03", "outside"]
 
 
-def test_what_cannot_be_shown_is_said(run: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_shown_is_named(run: Path, tmp_path: Path) -> None:
     with Run(run) as opened, pytest.raises(UsageError, match="cannot group by"):
         live_state(opened, by="colour")
     Run.create(tmp_path / "empty.db").close()

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from normscope.anatomy import in_body, locate
-from normscope.errors import RunFileError, UsageError
+from normscope.errors import RunFileError, SeriesError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.theory.measures.long_table import long_table
 from normscope.theory.measures.measures import group
-from normscope.theory.measures.run_summary import constant, summarise
+from normscope.theory.measures.run_summary import constant_tensors, summarise
 from normscope.theory.measures.series_set import series
 from normscope.weights.scan.scan import scan
 
@@ -100,6 +100,27 @@ def test_the_budget_adds_up_to_the_growth_of_the_squared_norm(run):
         assert growth == pytest.approx(radial + diffusive)
 
 
+def test_a_long_table_of_some_steps_has_the_same_values(run):
+    whole = long_table(run, "budget", by="layer")
+    first, *kept, last = whole.steps
+    part = long_table(run, "budget", by="layer", since=first + 1, until=last - 1)
+    assert part.steps == tuple(kept) == (100,)
+    assert part.cells == {key: value for key, value in whole.cells.items() if key[0] in kept}
+    with pytest.raises(SeriesError, match="points are left from step"):
+        long_table(run, since=last + 1)
+    with pytest.raises(UsageError, match="no step is both"):
+        long_table(run, since=2, until=1)
+
+
+def test_a_long_table_of_any_source(tmp_path):
+    (tmp_path / "losses.csv").write_text("step,loss,budget\n0,4,1\n10,3,2\n20,2,5\n")
+    found = long_table(tmp_path / "losses.csv", "budget", since=10)
+    assert found.groups == (str(tmp_path / "losses.csv"),) and found.measures == ("budget",)
+    assert found.table["value"] == [2, 5]
+    assert long_table("t5-base", since=524_000).table["group"] == ["t5-base"]
+    assert long_table(([0, 1], [2.0, 3.0])).measures == ("value",)
+
+
 def live_run(path, steps):
     """One-step updates only, as a monitor writes them: no row for the step before."""
     with Run.create(path) as run, run.transaction():
@@ -139,4 +160,4 @@ def test_summary(run, states):
     assert stage.norm_last == pytest.approx(float(flat(states[1000], body).norm()), rel=1e-7)
     assert found.parameters == sum(value.numel() for value in states[0].values())
     assert found.warnings == ()
-    assert constant(run) == []
+    assert constant_tensors(run) == []

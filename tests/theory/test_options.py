@@ -121,7 +121,7 @@ def test_the_results_cover_the_window(run_path):
     assert (budget.since, budget.until, len(budget.intervals)) == (500, 2500, 20)
 
 
-def test_too_few_points_in_the_window_are_said(run_path):
+def test_too_few_points_in_the_window_are_an_error(run_path):
     message = "2 of 30 points are left from step 2,800, and at least 3 are needed; .* from 0 to 2,900"
     with pytest.raises(SeriesError, match=message):
         fit_growth(run_path, since=2800)

@@ -1,4 +1,4 @@
-"""Figures as files: what is written, and what is said when it cannot be."""
+"""Figures as files: what is written, and the error if it cannot be."""
 
 from __future__ import annotations
 

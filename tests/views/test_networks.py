@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from normscope.errors import RunFileError
 from normscope.run import Run, ScalarRow
 from normscope.views.reports.report import report, run_page
 
-from .networks import TOKENS, cell, write_network, write_sweep
+from .networks import TOKENS, attention, cell, head_rows, write_network, write_sweep
 from .pages import figures
 from .runs import write_walk
 
@@ -40,7 +41,7 @@ def test_a_run_without_weights_shows_what_it_has(network):
     assert set(network) == {f"s0-{key}" for key in expected}
 
 
-def test_saturation_stands_beside_the_random_network(network):
+def test_saturation_is_beside_that_of_a_random_network(network):
     trained, random = network["s0-saturation-layers"]["traces"]
     assert trained["y"][-1] == pytest.approx(0.1 + 0.8 * 0.7) and random["y"][-1] == 0.1
     assert trained["marker"]["symbol"].count("circle-open") == 1
@@ -62,6 +63,19 @@ def test_the_map_has_a_cell_and_details_for_each_head(network):
     assert np.sum(hard["traces"][0]["z"], axis=1) == pytest.approx(1)
     assert len(soft["layout"]["xaxis"]["ticktext"]) == len(TOKENS)
     assert "&lt;b&gt;said&lt;/b&gt;" in soft["layout"]["xaxis"]["ticktext"]
+
+
+def test_heads_of_a_stage_show_their_attention(tmp_path):
+    rng = np.random.default_rng(0)
+    with Run.create(tmp_path / "staged.db") as run, run.transaction():
+        rows = [replace(row, stage="stage2") for row in head_rows(rng, 5, layers=2, heads=2)]
+        run.write(rows)
+        for row in rows:
+            run.set_artifact("attention", row.example_key, attention(rng))
+    (shown,) = [
+        f for key, f in figures(report(run.path, tmp_path / "a.html")).items() if key.endswith("heads")
+    ]
+    assert len(shown["details"]) == 4
 
 
 def test_counts_of_types_add_up(network):

@@ -14,6 +14,9 @@ from normscope.errors import NormscopeError, RunFileError, SeriesError, UsageErr
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.theory.laws.growth import fit_growth
 from normscope.theory.measures.measures import group
+from normscope.theory.measures.time_series import Series
+from normscope.views.figures.groups import series_figure
+from normscope.views.page import palette
 from normscope.views.reports.report import report, run_page
 
 from .pages import figures
@@ -53,6 +56,16 @@ def test_drawn_norms_are_the_measured_ones(written, run_path):
     squares = np.sum([np.square(t["y"]) for t in lines], axis=0)
     assert np.allclose(np.sqrt(squares), points["y"], rtol=1e-5)  # the layers make up the whole body
     assert len(lines) == len(layers.groups)
+
+
+def test_layers_have_the_colours_of_the_colour_bar():
+    places = {"decoder/01": 0.5, "encoder/00": 0.0, "encoder/02": 1.0}
+    series = [Series(name, [0, 10], [1.0, 2.0]) for name in (*places, "outside")]
+    *lines, bar = series_figure(series, "norm", "layer").traces
+    colours = {line["name"]: line["line"]["color"] for line in lines}
+    assert colours.pop("outside") == palette.MUTED
+    assert colours == {name: f"@sequence:{place:.4f}" for name, place in places.items()}
+    assert (bar["marker"]["cmin"], bar["marker"]["cmax"]) == (0, 2)
 
 
 def test_budget_bars_add_up_to_the_growth_of_the_squared_norm(written):

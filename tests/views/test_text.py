@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.views.page.formatting import (
-    drawn,
+    evenly_spaced,
     formula,
+    json_numbers,
     label,
     number,
     percent,
     plural,
+    points_to_draw,
     size,
-    spread,
-    values,
 )
 
 
@@ -51,13 +51,13 @@ def test_labels_carry_no_markup_and_no_template(text):
 
 
 def test_values_are_json_numbers():
-    assert values([1 / 3, np.nan, np.inf, 2]) == [0.333333, None, None, 2.0]
+    assert json_numbers([1 / 3, np.nan, np.inf, 2]) == [0.333333, None, None, 2.0]
 
 
 @given(st.integers(1, 100_000), st.integers(2, 500))
 def test_drawn_points_are_few_ordered_and_have_both_ends(n, limit):
-    kept = drawn(n, limit)
+    kept = points_to_draw(n, limit)
     assert len(kept) <= max(limit, 1) and kept[0] == 0 and kept[-1] == n - 1
     assert (np.diff(kept) > 0).all()
-    groups = spread(n, limit)
+    groups = evenly_spaced(n, limit)
     assert len(groups) <= limit and groups[-1] == n - 1

@@ -124,7 +124,7 @@ def test_a_tracker_that_is_down_and_comes_back(tmp_path: Path, caplog: pytest.Lo
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_a_tracker_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
+def test_a_tracker_that_hangs_delays_nothing(tmp_path: Path) -> None:
     hang = threading.Event()
     model, optimizer, monitor = monitored(
         tmp_path / "run.db", loggers=[lambda values, step: hang.wait(60) and None]

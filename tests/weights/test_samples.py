@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from normscope.checkpoints.series.series import open_series
-from normscope.weights.audit.samples import ELEMENTS, PIECE, plan, sampled_distances
+from normscope.weights.audit.samples import ELEMENTS, PIECE, choose_pieces, sampled_distances
 from tests.conftest import save_series
 
 
@@ -51,7 +51,7 @@ def test_the_sample_is_small_spread_and_weighs_as_much_as_the_model(tmp_path):
     shapes = {"tiny": (5,), "a": (1000, 1000), "b": (3000,), "c": (700, 3000)}
     (entry,) = write(tmp_path / "s", dict(walk(shapes, 1)))
     checkpoint = entry.open()
-    pieces = plan(checkpoint, set(shapes), ELEMENTS)
+    pieces = choose_pieces(checkpoint, set(shapes), ELEMENTS)
     read = sum(p.stop - p.start for p in pieces)
     assert 0.95 * ELEMENTS < read <= ELEMENTS + PIECE
     stands_for = sum((p.stop - p.start) * p.weight for p in pieces)
@@ -66,7 +66,7 @@ def test_few_pieces_are_read_if_reads_are_costly(tmp_path):
     path = tmp_path / "step_1.npz"
     np.savez_compressed(path, **{n: t.numpy() for n, t in next(walk(shapes, 1))[1].items()})
     (entry,) = open_series(path).entries
-    pieces = plan(entry.open(), set(shapes), 10_000)
+    pieces = choose_pieces(entry.open(), set(shapes), 10_000)
     assert [p.name for p in pieces] == [f"t{i}" for i in range(59, 27, -1)]
     assert all(p.start == 0 and p.stop == 10_000 // 32 for p in pieces)
     for piece in pieces:

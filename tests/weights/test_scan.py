@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from normscope.errors import CheckpointError, UsageError
 from normscope.run import NO_PREVIOUS, Run, WeightRow
+from normscope.theory.measures.run_summary import summarise
 from normscope.weights.scan import walk
 from normscope.weights.scan.scan import ScanConfig, scan
 from tests.conftest import random_walk, save_series
@@ -164,13 +165,18 @@ def test_tied_tensors_count_once(tmp_path):
 def test_what_is_not_common_is_listed(tmp_path):
     folder = tmp_path / "series"
     folder.mkdir()
-    save_file({"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1)}, folder / "step_1.safetensors")
-    save_file({"a": torch.ones(2), "b": torch.ones(4)}, folder / "step_2.safetensors")
+    first = {"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1), "d": torch.ones(1)}
+    save_file(first, folder / "step_1.safetensors")
+    second = {"a": torch.ones(2), "b": torch.ones(4), "d": torch.ones(1, dtype=torch.int64)}
+    save_file(second, folder / "step_2.safetensors")
     with scan(folder, tmp_path / "run.db") as run:
         assert [tensor.name for tensor in run.tensors()] == ["a"]
         skipped = run.skipped()
+        (warning,) = [text for text in summarise(run).warnings if "in all checkpoints" in text]
     assert skipped["c"] == "missing in step_2"
     assert skipped["b"] == "its shape [3] becomes [4] in step_2"
+    assert skipped["d"] == "it becomes int64 in step_2"
+    assert warning.startswith("3 tensors are not the same in all checkpoints")
 
 
 def test_buffers_integers_and_chosen_names_are_skipped_and_listed(tmp_path):
@@ -221,9 +227,9 @@ def test_options_as_keywords_or_as_a_config(tmp_path, series_folder):
 def test_wrong_options_are_refused(tmp_path, series_folder):
     with pytest.raises(TypeError, match="stride"):
         scan(series_folder, tmp_path / "run.db", stride=2)
-    with pytest.raises(UsageError, match="workers must be at least 1; got 0"):
+    with pytest.raises(UsageError, match="workers must be an integer of at least 1; got 0"):
         scan(series_folder, tmp_path / "run.db", workers=0)
-    with pytest.raises(UsageError, match="skip must be a list of patterns; got the string 'rope"):
+    with pytest.raises(UsageError, match="skip must be a list of patterns; got 'rope"):
         scan(series_folder, tmp_path / "run.db", skip="rope_*")
 
 

@@ -185,15 +185,15 @@ class TestRunningSums:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({0: 99}, "no dtype"),
+            ({0: 99}, "unknown dtype number"),
             ({1: b"1234"}, "differ in length"),
             ({2: b"1234"}, "differ in length"),
             ({3: [b"12345678", None]}, "may not be None"),
             ({3: [b"12345678", b"1234"]}, "differ in length"),
-            ({3: []}, "one mark for each"),
-            ({4: b"\1"}, "one mark for each"),
-            ({5: 0}, "no whole number"),
-            ({5: 3}, "no whole number"),
+            ({3: []}, "expected one mark"),
+            ({4: b"\1"}, "expected one mark"),
+            ({5: 0}, "expected a whole number"),
+            ({5: 3}, "expected a whole number"),
             ({6: bytearray(95)}, "too few rows"),
         ],
     )

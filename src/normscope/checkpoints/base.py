@@ -8,6 +8,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from normscope.errors import CorruptCheckpoint
+
 Buffer: TypeAlias = memoryview | bytes | bytearray
 """Raw little-endian bytes that the kernel can use without a copy."""
 
@@ -66,6 +68,14 @@ class File(abc.ABC):
     @abc.abstractmethod
     def read(self, start: int, stop: int) -> Buffer:
         """All of the bytes start … stop−1; if the file is too short, CorruptCheckpoint."""
+
+    def check_range(self, start: int, stop: int) -> None:
+        """Raise CorruptCheckpoint unless the file has all of the bytes start … stop−1."""
+        if not 0 <= start <= stop <= self.size:
+            raise CorruptCheckpoint(
+                f"{self.name} is truncated: bytes {start:,} to {stop:,} were expected, "
+                f"but it has {self.size:,}. Copy or save it again."
+            )
 
     def peek(self, start: int, stop: int) -> bytes:
         """Like `read`, for headers: a copy, without mapping the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -31,6 +32,8 @@ COMMANDS: dict[str, str] = {
     "sweep": "normscope.cli.sweep",
     "plugins": "normscope.cli.plugins",
 }
+
+INTERRUPTED = ("interrupted; run the same command again to continue", 130)
 
 
 def build() -> typer.Typer:
@@ -81,12 +84,18 @@ def _common(
 
 def main() -> None:
     """Run the command line. An error is one sentence and an exit code; --debug shows the traceback."""
+    if sys.stdout is None:  # closed by the caller: what would be printed is lost, as the caller wishes
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         build()(prog_name="normscope")
     except NormscopeError as error:
         _give_up(error, str(error), error.exit_code)
     except KeyboardInterrupt as error:
-        _give_up(error, "interrupted; run the same command again to continue", 130)
+        _give_up(error, *INTERRUPTED)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED[1]:  # typer makes this of a KeyboardInterrupt
+            _give_up(ended, *INTERRUPTED)
+        raise
     except BrokenPipeError:
         sys.stderr.close()  # the reader is gone: nobody would see a message
         raise SystemExit(1) from None

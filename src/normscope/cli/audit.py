@@ -9,7 +9,8 @@ import typer
 
 from normscope.cli.option_groups import gathers, step_numbers
 from normscope.cli.options import AuditArgument, JsonFlag, RunFile, series
-from normscope.cli.output import console, print_json, printable, progress_bar
+from normscope.cli.output import console, print_json, progress_bar
+from normscope.words import printable
 
 if TYPE_CHECKING:
     from normscope.weights.audit.audit import Audit

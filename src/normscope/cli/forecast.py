@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from normscope.cli.option_groups import gathers
-from normscope.cli.options import JsonFlag, SeriesArgument, To, plan, selection
+from normscope.cli.option_groups import gathers, refuse_unused
+from normscope.cli.options import JsonFlag, NoSeed, SeriesArgument, To, plan, selection
 from normscope.cli.output import print_json, print_sentences, print_table
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def forecast(
     to: To,
     future: dict[str, Any],
     chosen: dict[str, Any],
+    seed: NoSeed = 0,
     json: JsonFlag = False,
 ) -> None:
     """Forecast the norm at a later step.
@@ -30,6 +31,7 @@ def forecast(
     Prints the expected norm with its 95 % interval, how well the same method would have forecast the
     second half of the run, and the equilibrium norm under this learning rate and weight decay.
     """
+    refuse_unused("in a forecast, which uses no random numbers", seed=seed)
     from normscope.theory.dynamics.forecast import Plan
     from normscope.theory.dynamics.forecast import forecast as look_ahead
 

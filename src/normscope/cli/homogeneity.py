@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from normscope.cli.option_groups import gathers
-from normscope.cli.options import At, JsonFlag, ModelArgument, RunFile, placement, sentences
+from normscope.cli.options import At, JsonFlag, ModelsArgument, RunFile, placement, sentences
 from normscope.cli.output import print_json, print_notes, print_table, progress_bar
 from normscope.cli.study_text import study_text
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "normscope homogeneity bert-base-uncased",
-    "normscope homogeneity my_model.py:build --at 4096 --dtype float64",
+    "normscope homogeneity my_model.py:build step_1000.pt --at 4096 --dtype float64",
 )
 
 
 @gathers(run_on=sentences, place=placement)
 def homogeneity(
-    source: ModelArgument,
+    source: ModelsArgument,
     run_on: dict[str, Any],
     place: dict[str, Any],
     at: At = 1.0,
@@ -29,14 +29,14 @@ def homogeneity(
 ) -> None:
     """Measure how homogeneous a model is in its parameters.
 
-    Prints the degree k of each layer: scaling the parameters by c scales its output by c^k. With --run, the
-    scaling curves go into the run file.
+    Prints the degree k of each layer: scaling the parameters by c scales its output by c^k. Of a series,
+    name one model. With --run, the scaling curves go into the run file.
     """
     from normscope.network.loading.placement import Placement
     from normscope.network.study import StudyConfig, study_homogeneity
 
     config = StudyConfig(run=run, placement=Placement(**place))
-    text = study_text(source, run_on, default=8)
+    text = study_text(source[0], run_on, default=8)
     with progress_bar("scaling") as progress:
         found = study_homogeneity(source, text, config, at, progress)
     if json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from normscope.cli.options import SCHEDULES
+from normscope.cli.options import SCHEDULES, SEED
 from normscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ TASKS = ("anbn", "anbncn", "dyck-1", "dyck-2", "shuffle-dyck-2", "majority", "pa
 SIZE_NAMES = ("pico", "tiny", "small", "paper")
 OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "adafactor")
 DTYPE_NAMES = ("float32", "float64", "bfloat16")
-SEED = "Seed of all random numbers; the same seed, the same result. [default: 0]"
 SIZE = "pico, tiny, small, or paper (12 layers, d 768, ff 512, 12 heads). [default: pico]"
 NORM = "Placement of layer norms: pre, x + f(LN x); paper, x + LN(f x); post, LN(x + f x). [default: pre]"
 SAVE = "When to save checkpoints: log:10, every:100, never, or steps such as 0,10,100. [default: log:10]"
@@ -37,7 +36,7 @@ LOOP = {
     "epochs": (float, "X", "Passes over the data, instead of a number of updates."),
     "batch": (int, "N", "Sequences per batch. [default: 16]"),
     "optimizer": (str, "NAME", "sgd, adam, adamw or adafactor. [default: adamw]", *OPTIMIZER_NAMES),
-    "seed": (int, "N", SEED),
+    "seed": (int, "N", f"{SEED} [default: 0]"),
 }
 OTHERS = {
     "set_": (list[str], "FIELD=VALUE", "Any other field, such as clip=1 or bias=off; can be repeated."),

@@ -6,7 +6,7 @@ A group is a function whose parameters are the options; `option_groups` gives th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,6 @@ CHECKPOINTS = "A folder of checkpoints, files, a glob, or a URL (hf://OWNER/NAME
 CheckpointsArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}.")]
 AuditArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}; or a run file.")]
 MODEL = "A Hugging Face folder, a hub id, or my_model.py:build"
-ModelArgument = Annotated[str, argument("SOURCE", f"{MODEL}.")]
 ModelsArgument = Annotated[
     list[str],
     argument("SOURCE", f"{MODEL} (and the checkpoints to load into it); or a folder of checkpoints."),
@@ -36,17 +35,17 @@ Revisions = Annotated[str | None, option("--revisions", "GLOB", "Revisions of a 
 
 # -- which numbers of a run -----------------------------------------------------------
 
-MEASURES = ("norm", "rms", "cosine", "update", "alignment", "distance", "budget")
-Measure = Annotated[
-    str | None,
-    option(
-        "--measure -m --column",
-        "NAME",
-        "Measure of a run (norm, rms, cosine, update, alignment, distance, budget) or column of a CSV file. "
-        "[default: norm]",
-        *MEASURES,
-    ),
-]
+MEASURES = ("norm", "rms", "cosine", "update", "alignment", "distance", "growth", "radial", "diffusive")
+BUDGET = "budget"  # growth, radial and diffusive together: columns of a table, and no single series
+
+
+def _measure(*names: str) -> Any:
+    text = f"Measure of a run ({', '.join(names)}) or column of a CSV file. [default: norm]"
+    return option("--measure -m --column", "NAME", text, *names)
+
+
+Measure = Annotated[str | None, _measure(*MEASURES)]
+ShownMeasure = Annotated[str | None, _measure(*MEASURES, BUDGET)]
 By = Annotated[
     str,
     option(
@@ -68,7 +67,10 @@ Scope = Annotated[
 Stage = Annotated[str | None, option("--stage", "NAME", "Which stage, if the run has several.")]
 Since = Annotated[int, option("--since", "STEP", "Leave out earlier steps.")]
 Until = Annotated[int | None, option("--until", "STEP", "Leave out later steps.")]
-Seed = Annotated[int, option("--seed", "N", "Seed of all random numbers; the same seed, the same result.")]
+SEED = "Seed of all random numbers; the same seed gives the same result."
+Seed = Annotated[int, option("--seed", "N", SEED)]
+NO_SEED = "Refused: a forecast uses no random numbers."
+NoSeed = Annotated[int, option("--seed", "N", NO_SEED, hidden=True)]
 
 # -- how a model is run ---------------------------------------------------------------
 
@@ -169,6 +171,10 @@ def selection(
     """Which numbers of a source a command uses."""
 
 
+def extent(scope: Scope = None, stage: Stage = None, since: Since = 0, until: Until = None) -> None:
+    """Which parameters and steps of a source a command uses."""
+
+
 def placement(device: Device = None, dtype: Dtype = None) -> None:
     """Where a model runs, and its precision."""
 
@@ -202,6 +208,5 @@ def plan(
     weight_decay: LaterDecay = None,
     schedule: LaterSchedule = None,
     momentum: Momentum = 0.9,
-    seed: Seed = 0,
 ) -> None:
     """How training continues."""

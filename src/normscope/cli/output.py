@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.progress import Progress, silent
 from normscope.table import Table
+from normscope.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,11 +29,6 @@ def console() -> Console:
 
     piped = not sys.stdout.isatty()
     return Console(highlight=False, soft_wrap=piped, width=PIPE_WIDTH if piped else None)
-
-
-def printable(text: str) -> str:
-    """Escape control characters, so that a name from a file cannot control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def number(value: object) -> str:

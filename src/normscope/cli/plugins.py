@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normscope.cli.options import JsonFlag
-from normscope.cli.output import print_json, print_table, printable
+from normscope.cli.output import print_json, print_table
+from normscope.words import printable
 
 EXAMPLES = ("normscope plugins", "normscope plugins --json")
 

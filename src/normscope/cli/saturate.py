@@ -92,12 +92,13 @@ def _print(found: Study) -> None:
 
 
 def _print_heads(heads: list[HeadRow]) -> None:
-    kinds = ("argmax", "mean", "mixed")
-    counts = ", ".join(f"{sum(head.type == kind for head in heads)} {kind}" for kind in kinds)
+    from normscope.network.measuring.heads import HEAD_TYPES
+
+    counts = ", ".join(f"{sum(head.type == kind for head in heads)} {kind}" for kind in HEAD_TYPES)
     console().print(f"\n{len(heads)} heads: {counts}; the clearest of each type:", markup=False)
     shown = [
         head
-        for kind in kinds
+        for kind in HEAD_TYPES
         for head in sorted((h for h in heads if h.type == kind), key=lambda h: (-h.margin, h.effective))[:3]
     ]
     names = ["type", "layer", "head", "margin", "positions", "split", "effective", "largest", "distance"]

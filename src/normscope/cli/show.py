@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from normscope.cli.options import By, JsonFlag, Measure, RunArgument, Scope, Stage
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import By, JsonFlag, SeriesArgument, ShownMeasure, extent
 from normscope.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
     from normscope.theory.measures.long_table import LongTable
 
-EXAMPLES = ("normscope show run.db", "normscope show run.db --measure budget --by layer --json")
+EXAMPLES = (
+    "normscope show run.db",
+    "normscope show run.db --measure update --since 1000 --until 20000",
+    "normscope show run.db --measure budget --by layer --json",
+)
 MOST_STEPS = 8  # columns of a table by group; --json has them all
 
 
+@gathers(chosen=extent)
 def show(
-    run: RunArgument,
-    measure: Measure = None,
+    source: SeriesArgument,
+    chosen: dict[str, Any],
+    measure: ShownMeasure = None,
     by: By = "total",
-    scope: Scope = None,
-    stage: Stage = None,
     json: JsonFlag = False,
 ) -> None:
     """Print a measure of a run by step.
 
     Measures of the parameters: norm, rms. Of a checkpoint and the one before: cosine, update, alignment,
-    budget. Of a checkpoint and the first: distance.
+    and growth of the squared norm with its radial and diffusive parts (budget: all three). Of a checkpoint
+    and the first: distance.
     """
-    from normscope.run import Run
     from normscope.theory.measures.long_table import long_table
 
-    with Run(run) as opened:
-        found = long_table(opened, measure or "norm", by=by, scope=scope or "body", stage=stage)
+    found = long_table(source, measure, by=by, **chosen)
     if json:
         print_json(found.table)
     elif by == "total":
@@ -42,7 +46,8 @@ def show(
 
 def _print_by_step(found: LongTable) -> None:
     """One row per step, one column per measure."""
-    print_table(["step", *found.measures], ([step, *found.values(step, "total")] for step in found.steps))
+    (group,) = found.groups
+    print_table(["step", *found.measures], ([step, *found.values(step, group)] for step in found.steps))
 
 
 def _print_by_group(found: LongTable) -> None:

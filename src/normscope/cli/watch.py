@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli.option_groups import gathers, refuse_unused
 from normscope.cli.options import By, JsonFlag, RunArgument, Scope, refresh
-from normscope.cli.output import console, number, print_json, printable
+from normscope.cli.output import console, number, print_json
+from normscope.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Group

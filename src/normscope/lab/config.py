@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from normscope.errors import UsageError
-from normscope.lab.config_checks import check_at_least, check_choices
+from normscope.lab.config_checks import check_at_least, check_choices, convert, convert_fields
 from normscope.lab.model import ModelConfig
+from normscope.option_checks import check_number, check_seed
 from normscope.schedule import NEVER, Every, Logarithmic, Schedule
-from normscope.schedule import parse as parse_schedule
 from normscope.theory.dynamics.lr_shapes import COOLDOWN, ScheduleName
 
 TokenizerName = Literal["byte", "word", "bpe"]
@@ -31,10 +30,11 @@ BUILT_IN_TEXT = "pydoc"
 class DataConfig:
     """What the model reads: a formal language (`task`), or a text with its tokenizer.
 
-    `text` is a UTF-8 file, or `pydoc` for the prose that comes with Python. Without `valid`,
-    the last tenth of the text is held out for evaluation. `length` is the number of predicted
-    tokens per sequence. A task trains on `words` random words of at most `length` symbols, and is
-    also tested on longer ones, up to `test_length` (twice `length` by default).
+    `text` is a UTF-8 file, or `pydoc` for the prose that comes with Python. Without `valid`, the last
+    tenth of the text is held out for evaluation. `tokenizer` is byte, word or bpe, the last with a
+    `vocabulary` of that many tokens. `length` is the number of predicted tokens per sequence. A task
+    trains on `words` random words of at most `length` symbols, and is also tested on longer ones, up to
+    `test_length` (twice `length` by default); `data_seed` is the seed of its words.
 
     >>> ns.DataConfig(task="dyck-2", length=16).words
     10000
@@ -51,8 +51,10 @@ class DataConfig:
     data_seed: int = 0
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         check_choices(self, tokenizer=TokenizerName)
         check_at_least(self, length=1, vocabulary=257, words=1)
+        check_seed(self.data_seed, "data_seed")
         if self.test_length is not None and self.test_length <= self.length:
             raise UsageError(f"test_length must be more than length ({self.length}), not {self.test_length}")
 
@@ -61,10 +63,11 @@ class DataConfig:
 class OptimizerConfig:
     """How a gradient becomes an update.
 
-    `lr` is the peak learning rate: it rises linearly for `warmup` steps, then follows `schedule`
-    down to `final` × lr (wsd stays at the peak until the last `cooldown` of the run). `decayed`:
-    weight decay applies to `all` parameters, PyTorch's default, or to `matrices` only. `clip` is
-    the largest norm of the whole gradient.
+    `optimizer` is sgd (with `momentum`), adam or adamw (with `beta1`, `beta2` and `eps`), or adafactor;
+    `weight_decay` is decoupled, except with adam and sgd. `lr` is the peak learning rate: it rises
+    linearly for `warmup` steps, then follows `schedule` down to `final` × lr (wsd stays at the peak until
+    the last `cooldown` of the run). `decayed`: weight decay applies to `all` parameters, PyTorch's
+    default, or to `matrices` only. `clip` is the largest norm of the whole gradient.
 
     >>> ns.OptimizerConfig(lr=3e-4, schedule="cosine", warmup=100).optimizer
     'adamw'
@@ -85,19 +88,25 @@ class OptimizerConfig:
     clip: float | None = None
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         check_choices(self, optimizer=OptimizerName, schedule=ScheduleName, decayed=DecayedParameters)
-        check_at_least(self, lr=0, weight_decay=0, warmup=0, momentum=0)
+        check_at_least(self, lr=0, weight_decay=0, warmup=0, momentum=0, eps=0, final=0)
+        for name in ("beta1", "beta2"):
+            check_number(name, getattr(self, name), 0, 1)
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip must be more than 0, or None for no clipping, not {self.clip}")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One run of the lab: model, data, optimizer, and what happens at which step.
+    """One run of the lab: `model`, `data`, `optimization`, and what happens at which step.
 
-    A step reads `accumulate` batches of `batch` sequences. `epochs`, if set, decides `steps` from
-    the size of the data. `save` is the schedule of checkpoints, `record` of loss and learning
-    rate, `evaluate` of the loss on `eval_batches` held-out batches, `saturation` of layers and
-    heads on held-out data, `monitor` of updates and gradients. The first and the last step are
-    always evaluated, and saved unless `save` is `never`.
+    `seed` decides every random choice; `device` and `dtype` are those of the parameters. A step reads
+    `accumulate` batches of `batch` sequences. `epochs`, if set, decides `steps` from the size of the
+    data. `save` is the schedule of checkpoints, `record` of loss and learning rate, `evaluate` of the
+    loss on `eval_batches` held-out batches, `saturation` of layers and heads on held-out data, `monitor`
+    of updates and gradients. The first and the last step are always evaluated, and saved unless `save` is
+    `never`.
 
     >>> config = ns.TrainConfig(data=ns.DataConfig(task="parity"), steps=500, seed=1)
     >>> str(config.save)
@@ -122,7 +131,9 @@ class TrainConfig:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         check_at_least(self, steps=1, batch=1, accumulate=1, eval_batches=1)
+        check_seed(self.seed)
         if self.epochs is not None and self.epochs <= 0:
             raise UsageError(f"epochs must be more than 0, not {self.epochs}")
 
@@ -184,42 +195,6 @@ def _replaced(config: ConfigT, changes: Mapping[str, Any]) -> ConfigT:
         elif entry.name in changes:
             new[entry.name] = convert(entry.name, changes[entry.name], hints[entry.name])
     return replace(config, **new)  # type: ignore[type-var]
-
-
-def convert(name: str, value: Any, hint: Any) -> Any:
-    """Convert a value to the type of the field: text is parsed, an int is accepted for a float."""
-    allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in allowed):
-        if type(None) in allowed:
-            return None
-        raise UsageError(f"{name} cannot be none")
-    kind = next(option for option in allowed if option is not type(None))
-    try:
-        return _as_kind(value, kind)
-    except (TypeError, ValueError):
-        expected = getattr(kind, "__name__", str(kind))
-        raise UsageError(f"{name} must be of type {expected}, not {value!r}") from None
-
-
-def _as_kind(value: Any, kind: Any) -> Any:
-    if kind is Schedule:
-        return parse_schedule(value) if isinstance(value, str) else value
-    if kind is bool:
-        return _as_bool(value)
-    if kind is int:
-        if float(value) != int(float(value)):
-            raise ValueError(value)
-        return int(float(value))
-    if kind is float:
-        return float(value)
-    return str(value)  # a name from a Literal, which the dataclass checks
-
-
-def _as_bool(value: Any) -> bool:
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if str(value).lower() not in words:
-        raise ValueError(value)
-    return words[str(value).lower()]
 
 
 def flatten(config: object) -> dict[str, Any]:

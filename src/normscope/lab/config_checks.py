@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import dataclasses
+import types
+import typing
+from functools import cache
+from typing import Any, SupportsIndex, get_args
 
 from normscope.errors import UsageError
+from normscope.option_checks import check_kind
+from normscope.schedule import Schedule
+from normscope.schedule import parse as parse_schedule
 
 
 def check_choices(config: object, **choices: Any) -> None:
@@ -21,3 +28,67 @@ def check_at_least(config: object, **bounds: float) -> None:
         value = getattr(config, name)
         if not value >= bound:  # NaN is not
             raise UsageError(f"{name} must be at least {bound}, not {value}")
+
+
+def convert_fields(config: Any) -> None:
+    """Give every field of a new config the type it is declared with; refuse what cannot have it."""
+    kind: Any = type(config)
+    for name, hint in _hints(kind).items():
+        value = getattr(config, name)
+        if dataclasses.is_dataclass(hint):
+            check_kind(name, value, typing.cast(type, hint))
+        else:
+            object.__setattr__(config, name, convert(name, value, hint))
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def convert(name: str, value: Any, hint: Any) -> Any:
+    """Convert a value to the type of the field: text is parsed, an int is accepted for a float."""
+    allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in allowed):
+        if type(None) in allowed:
+            return None
+        raise UsageError(f"{name} cannot be none")
+    kind = next(option for option in allowed if option is not type(None))
+    try:
+        return _as_kind(value, kind)
+    except (TypeError, ValueError):
+        expected = getattr(kind, "__name__", str(kind))
+        raise UsageError(f"{name} must be of type {expected}, not {value!r}") from None
+
+
+def _as_kind(value: Any, kind: Any) -> Any:
+    if kind is Schedule:
+        return _as_schedule(value)
+    if kind is bool:
+        return _as_bool(value)
+    if kind is int:
+        return _as_int(value)
+    if kind is float:
+        return float(value)
+    return str(value)  # a name from a Literal, which the dataclass checks
+
+
+def _as_bool(value: Any) -> bool:
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ValueError(value)
+    return words[str(value).lower()]
+
+
+def _as_schedule(value: Any) -> Schedule:
+    found = parse_schedule(value) if isinstance(value, str) else value
+    if not isinstance(found, Schedule):
+        raise TypeError(value)
+    return found
+
+
+def _as_int(value: Any) -> int:
+    number = value if isinstance(value, SupportsIndex) else float(value)
+    if number != int(number):
+        raise ValueError(value)
+    return int(number)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from normscope.errors import ModelError, UsageError
-from normscope.lab.config_checks import check_at_least, check_choices
+from normscope.lab.config_checks import check_at_least, check_choices, convert_fields
 
 NormPlacement = Literal["pre", "paper", "post"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
@@ -36,6 +36,11 @@ Activation = Literal["gelu", "relu"]
 class ModelConfig:
     """Shape and architecture of the model.
 
+    `n_layers` blocks of width `d_model`, with `n_heads` heads and `d_ff` units in the MLP, for sequences of
+    at most `max_length` tokens; the data decides `vocab_size`. `norm` is where layer norms are: pre, paper
+    or post; `final_norm` adds one before the head. `positions` are learned, sinusoidal, rotary or none;
+    `mask` is causal, full or multiplicative; `activation` is gelu or relu. `bias`: linear layers and norms
+    have biases. `tied_head`: the head is the embedding. `dropout` is that of attention and blocks.
     `init_std` is the standard deviation of every matrix at the start (biases 0, gains 1);
     None keeps PyTorch's own initialisation. `SIZES` has named sizes: pico, tiny, small, paper.
 
@@ -60,6 +65,7 @@ class ModelConfig:
     init_std: float | None = 0.02
 
     def __post_init__(self) -> None:
+        convert_fields(self)
         check_choices(self, norm=NormPlacement, positions=Positions, mask=Mask, activation=Activation)
         check_at_least(self, vocab_size=1, d_model=1, n_layers=1, n_heads=1, d_ff=1, max_length=1)
         if self.d_model % self.n_heads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from normscope.errors import UsageError
-from normscope.lab.config import TrainConfig
+from normscope.lab.config import TrainConfig, flatten
 
 # Fields, the configs in which they have no effect, and why. A sentence follows "has no effect: ".
 RULES: Sequence[tuple[tuple[str, ...], Callable[[TrainConfig], bool], str]] = (
@@ -31,6 +31,12 @@ RULES: Sequence[tuple[tuple[str, ...], Callable[[TrainConfig], bool], str]] = (
     ),
     (("cooldown",), lambda c: c.optimization.schedule != "wsd", "it belongs to the schedule wsd"),
 )
+
+
+def changed_fields(config: TrainConfig) -> set[str]:
+    """The fields that do not have their default value: somebody set them on purpose."""
+    default = flatten(TrainConfig())
+    return {name for name, value in flatten(config).items() if value != default[name]}
 
 
 def refuse_unused(names: Collection[str], configs: Sequence[TrainConfig]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from normscope.network.loading.models import StudiedModel
@@ -17,6 +19,29 @@ from normscope.rows import HeadRow, LayerMeasures, SaturationRow, step_key
 from normscope.run import Run
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)
+
+_FOR_THE_READER = ("model", "warnings", "look_ahead")
+"""Entries of a note that a measurement does not depend on."""
+
+
+@contextmanager
+def run_for_results(path: Path | None) -> Iterator[Run | None]:
+    """The run file to write to, opened before the work begins; None if there is no path.
+
+    If the work fails before anything is written, a file that was created here is deleted.
+    """
+    if path is None:
+        yield None
+        return
+    existed = path.exists()
+    with Run.create(path) as run:
+        try:
+            yield run
+        except BaseException:
+            if not existed and not run.query("SELECT 1 FROM artifact LIMIT 1"):
+                run.close()
+                path.unlink(missing_ok=True)
+            raise
 
 
 def saturation_rows(result: Saturation, step: int, stage: str = "") -> list[SaturationRow]:
@@ -49,13 +74,18 @@ class StudyRecord:
         self._notes = run.artifacts(self.KIND)
 
     def note(self, model: StudiedModel) -> dict[str, Any]:
-        """What a measurement depends on; the model's name is in it for the reader only."""
+        """What a measurement depends on, and the name of the model."""
         return {**self._settings, **model.identify(), "model": model.label}
 
     def is_done(self, model: StudiedModel, note: Mapping[str, Any]) -> bool:
         """Whether this step was measured before, with the same checkpoint, tokenizer and settings."""
         before = self._notes.get(step_key(model.stage, model.step))
-        return before is not None and {**before, "model": ""} == {**note, "model": ""}
+        return before is not None and _dependencies(before) == _dependencies(note)
+
+    def remarks(self, model: StudiedModel) -> tuple[list[str], list[dict[str, Any]]]:
+        """The warnings of a step that is done, and what was found about later tokens."""
+        note = self._notes[step_key(model.stage, model.step)]
+        return note.get("warnings", []), note.get("look_ahead", [])
 
     def recorded(self, model: StudiedModel) -> tuple[list[SaturationRow], list[HeadRow]]:
         """The rows of a step that is done."""
@@ -92,6 +122,10 @@ class StudyRecord:
     def _rows(self, kind: type[RowType]) -> list[RowType]:
         columns = self._run.table(kind).columns.values()
         return [kind(*values) for values in zip(*columns, strict=True)]
+
+
+def _dependencies(note: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in note.items() if name not in _FOR_THE_READER}
 
 
 def _by_step(rows: Sequence[RowType]) -> dict[tuple[str, int], list[RowType]]:

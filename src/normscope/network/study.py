@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from normscope.errors import UsageError
+from normscope.network.loading.build_functions import is_build_reference
 from normscope.network.loading.model_search import find_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
 from normscope.network.loading.placement import Placement
-from normscope.network.measuring.attention_examples import examples
+from normscope.network.measuring.attention_examples import attention_examples
 from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
 from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
 from normscope.network.measuring.saturation import Limit, Saturation, saturation
-from normscope.network.recording import StudyRecord, head_rows, record_curves, saturation_rows
+from normscope.network.recording import (
+    StudyRecord,
+    head_rows,
+    record_curves,
+    run_for_results,
+    saturation_rows,
+)
 from normscope.network.running.baseline import random_like
 from normscope.network.running.batches import token_count
 from normscope.network.running.inputs import Corpus
@@ -29,7 +35,6 @@ from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
 from normscope.progress import Progress, silent
 from normscope.rows import HeadRow, SaturationRow, step_key
-from normscope.run import Run
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def study(
     """
     models = find_models(sources, text, config.placement, config.series)
     path = config.run or (Path("run.db") if len(models) > 1 else None)
-    with Run.create(path) if path else nullcontext() as run:
+    with run_for_results(path) as run:
         record = StudyRecord(run, config.fingerprint(text)) if run else None
         measurement = _StepMeasurement(config, record)
         parts = [part_of(progress, number, len(models)) for number in range(len(models))]
@@ -111,23 +116,25 @@ def study(
 
 
 def study_homogeneity(
-    source: str,
+    sources: Sequence[str],
     text: StudyText,
     config: StudyConfig = StudyConfig(),
     at: float = 1.0,
     progress: Progress = silent,
 ) -> Homogeneity:
     """The degrees of one model whose parameters are first multiplied by `at`; curves go to the run file."""
-    (first, *others) = find_models([source], text, config.placement, config.series)
+    (first, *others) = find_models(sources, text, config.placement, config.series)
     if others:
+        program = [source for source in sources[:1] if is_build_reference(source)]
         raise UsageError(
-            f"{source} is a series of {len(others) + 1} models: choose one of them, such as {first.label}"
+            f"{' '.join(sources)} is a series of {len(others) + 1} models: choose one of them, such as "
+            f"{' '.join([*program, first.label])}"
         )
-    model, corpus = first.load()
-    with scaled(model, at):
-        found = homogeneity(model, corpus.batches, progress=progress)
-    if config.run is not None:
-        with Run.create(config.run) as run:
+    with run_for_results(config.run) as run:
+        model, corpus = first.load()
+        with scaled(model, at):
+            found = homogeneity(model, corpus.batches, progress=progress)
+        if run is not None:
             record_curves(run, found)
     return replace(found, warnings=(*corpus.warnings, *found.warnings))
 
@@ -143,17 +150,20 @@ class _StepMeasurement:
         """The rows of one model, from the run file if it is done."""
         note = self._record.note(model) if self._record else {}  # before loading: the files may change
         if self._record and self._record.is_done(model, note):
-            return _StepResult(*self._record.recorded(model))
+            warnings, ahead = self._record.remarks(model)
+            found = [StepLookAhead(**entry) for entry in ahead]
+            return _StepResult(*self._record.recorded(model), warnings, found)
         module, corpus = model.load()
         layers, heads = self._measure(module, corpus, progress)
-        ahead = _look_ahead(module, corpus, model)
+        look_ahead = _look_ahead(module, corpus, model)
+        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(look_ahead)]
         if self._record:
+            note |= {"warnings": warnings, "look_ahead": [asdict(entry) for entry in look_ahead]}
             scale = self._config.limit.scales[0]
-            shown = examples(module, corpus.example, corpus.example_tokens, heads, scale)
+            shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, scale)
             self._record.save(model, note, SaturationAndHeads(layers, heads), shown)
-        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(ahead)]
         rows = (saturation_rows(layers, model.step, model.stage), head_rows(heads, model.step, model.stage))
-        return _StepResult(*rows, warnings, ahead)
+        return _StepResult(*rows, warnings, look_ahead)
 
     def _measure(self, module: nn.Module, corpus: Corpus, progress: Progress) -> tuple[Saturation, Heads]:
         limit, half = self._config.limit, part_of(progress, 0, 2)

@@ -1,4 +1,5 @@
 """What the measurements mean: measures, growth laws, dynamics, and a summary of them.
 
-numpy and scipy, never torch. From outside, use the functions that the folders name, and `answer`.
+Uses numpy and scipy, never torch. From outside, use `answer` and the functions that the docstrings of the
+folders name.
 """

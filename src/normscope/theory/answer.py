@@ -19,7 +19,7 @@ from normscope.theory.measures.measures import Grouped, group
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.time_series import Series, reference
 
-CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is worth a word
+CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
 MOST_LAYERS = 64  # more layers than this are not fitted one by one
 AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
@@ -143,21 +143,21 @@ def highlights(norms: Series, fit: GrowthFit | None, total: Grouped | None = Non
 
 def _turn(norms: Series) -> Turn | None:
     values, ends = norms.values, norms.values[[0, -1]]
-    for kind, place, beyond in (
+    for kind, index, beyond in (
         ("peak", np.argmax(values), values.max() / ends.max() - 1),
         ("low", np.argmin(values), 1 - values.min() / ends.min()),
     ):
         if beyond > CLEAR_TURN:
-            return Turn(kind, int(norms.steps[place]), float(values[place]))
+            return Turn(kind, int(norms.steps[index]), float(values[index]))
     return None
 
 
 def _direction(total: Grouped) -> Direction | None:
     cosine, alignment = total.measure("cosine")[:, 0], total.measure("alignment")[:, 0]
-    there = np.flatnonzero(np.isfinite(cosine))
-    if not there.size:
+    measured = np.flatnonzero(np.isfinite(cosine))
+    if not measured.size:
         return None
-    known, last = cosine[there], there[-1]
+    known, last = cosine[measured], measured[-1]
     return Direction(
         previous=int(total.previous[last]),
         step=int(total.steps[last]),
@@ -223,7 +223,7 @@ def _facts(found: Highlights) -> dict[str, Value]:
 
 
 def _budget_fact(total: Grouped) -> dict[str, Value]:
-    """Over all intervals the growths add up to ‖θ_T‖² − ‖θ₀‖²."""
+    """The norm budget of the whole run: the sum over its intervals, ‖θ_T‖² − ‖θ₀‖²; empty if nothing grew."""
     radial, diffusive = (float(np.nansum(total.measure(part))) for part in ("radial", "diffusive"))
     if radial + diffusive == 0:
         return {}

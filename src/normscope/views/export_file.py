@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import MissingExtra, UsageError
+from normscope.errors import MissingExtra, RunFileError, UsageError
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table
@@ -36,8 +36,8 @@ def weight_table(run: Run) -> Table:
 def export(source: Source, output: str | os.PathLike[str]) -> Path:
     """Write the weight statistics of a run to a .csv or .parquet file; the name's ending decides.
 
-    A CSV file or a bundled series such as `t5-base` has no statistics per tensor: its steps and
-    values are written.
+    `source` is as in `series`; `output` is the file to write. A CSV file or a bundled series such as
+    `t5-base` has no statistics per tensor: its steps and values are written.
 
     >>> import tempfile
     >>> path = ns.export("t5-base", tempfile.mkdtemp() + "/t5.csv")
@@ -52,8 +52,10 @@ def export(source: Source, output: str | os.PathLike[str]) -> Path:
     try:
         with atomic_write(target) as part:
             writers[target.suffix](table, part)
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+    except OSError as error:
+        raise RunFileError(f"cannot write {target}: {error.strerror or error}") from error
     return target
 
 

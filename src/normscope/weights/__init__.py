@@ -1,1 +1,1 @@
-"""Whatever is computed from parameters alone, from files (`scan`, `audit`) or while training (`monitor`)."""
+"""What is computed from parameters alone: from files (`scan`, `audit`) or during training (`monitor`)."""

@@ -82,7 +82,10 @@ def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
         header = read_safetensors_header(file)
         for name, tensor in header.tensors.items():
             if name in tensors:
-                raise CorruptCheckpoint(f"{file.name} contains the tensor {name!r}, as another shard does.")
+                raise CorruptCheckpoint(
+                    f"{file.name} contains the tensor {name[:200]!r}, but so does another shard. "
+                    "Remove the shards that do not belong to this checkpoint."
+                )
             tensors[name], extents[name] = tensor, ByteRange(file, header.offsets[name])
     return TableCheckpoint("safetensors", files, tensors, extents)
 

@@ -90,7 +90,8 @@ def find_single(folder: Folder, label: str, depth: int = 0) -> FoundCheckpoint |
         return None
     inside = [find_single(folder.folder(name), label, depth + 1) for name in _subfolders(folder)]
     below = [found for found in inside if found is not None]
-    whole_folders = [found for found in below if found.source == found.folder.name]  # beside ranks' own files
+    # Trainers also save each rank's own files; a folder that is a checkpoint as a whole is preferred.
+    whole_folders = [found for found in below if found.source == found.folder.name]
     chosen = below if len(below) == 1 else whole_folders
     return chosen[0] if len(chosen) == 1 else None
 
@@ -181,7 +182,7 @@ def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> C
     def opener() -> Checkpoint:
         if len(files) != total:
             raise CorruptCheckpoint(
-                f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} are there. "
+                f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} were found. "
                 "Copy the others too."
             )
         return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.registry import known_formats
@@ -23,9 +24,12 @@ from normscope.checkpoints.storage import hub
 from normscope.checkpoints.storage.fsspec import open_url
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, MissingCheckpoints, UsageError
+from normscope.option_checks import check_integer
 from normscope.words import natural_key, some
 
 CheckpointSource = str | os.PathLike[str]
+"""A folder of checkpoints, a file, a glob, or a URL."""
+LARGEST_STEP = 2**62 - 1
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,16 @@ def open_series(
 
 def list_sources(sources: CheckpointSource | Sequence[CheckpointSource]) -> list[str]:
     """The sources as strings; UsageError if there are none."""
-    listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    if not listed:
+    given: Any = sources
+    single = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
+    listed = [given] if single else list(given)
+    wrong = [source for source in listed if not isinstance(source, str | os.PathLike)]
+    if wrong:
+        raise UsageError(
+            "expected a folder of checkpoints, a file, a glob, a URL, or a list of these; got "
+            f"{type(wrong[0]).__name__} {wrong[0]!r}"
+        )
+    if not listed or "" in listed:
         raise UsageError("No checkpoints were given: name a folder, files or a glob.")
     return [os.fspath(source) for source in listed]
 
@@ -94,7 +106,8 @@ def find_all(sources: Sequence[str], revisions: str | Sequence[str] | None = Non
 
 def order(sources: Sequence[str], entries: Sequence[Entry]) -> CheckpointSeries:
     """The series of these entries; a step must not appear twice in one stage."""
-    _refuse_duplicates(entries)
+    if twice := _duplicates(entries):
+        raise CheckpointError(f"{twice} Leave one out, or give the steps in order with --steps.")
     ordered = sorted(entries, key=lambda entry: (natural_key(entry.stage), entry.step))
     return CheckpointSeries(" ".join(sources), tuple(ordered))
 
@@ -189,25 +202,28 @@ def _stored_step(found: FoundCheckpoint) -> int | None:
 
 
 def _with_steps(found: Sequence[FoundCheckpoint], steps: Sequence[int]) -> list[Entry]:
+    if isinstance(steps, str) or not hasattr(steps, "__len__"):
+        raise UsageError(f"steps must be a list of integers; got {steps!r}")
     if len(steps) != len(found):
         raise UsageError(
             f"{len(steps)} steps were given for {len(found)} checkpoints; give one for each, in this order: "
             f"{some([checkpoint.label for checkpoint in found], 5)}."
         )
-    if bad := next((step for step in steps if not 0 <= step < 1 << 62), None):
-        raise UsageError(f"Steps must be integers ≥ 0 (and < 2⁶²); got {bad}.")
-    return [
-        _labelled(checkpoint, replace(parse_label(checkpoint.label), step=step))
-        for checkpoint, step in zip(found, steps, strict=True)
+    numbers = [check_integer("each of the steps", step, 0, LARGEST_STEP) for step in steps]
+    entries = [
+        _labelled(checkpoint, replace(parse_label(checkpoint.label), step=number))
+        for checkpoint, number in zip(found, numbers, strict=True)
     ]
+    if twice := _duplicates(entries):
+        raise UsageError(f"{twice} Give every checkpoint a step of its own.")
+    return entries
 
 
-def _refuse_duplicates(entries: Iterable[Entry]) -> None:
+def _duplicates(entries: Iterable[Entry]) -> str:
+    """A sentence about a step that appears twice in one stage; empty if there is none."""
     seen: dict[tuple[str, int], Entry] = {}
     for entry in entries:
         other = seen.setdefault((entry.stage, entry.step), entry)
         if other is not entry:
-            raise CheckpointError(
-                f"Step {entry.step} appears twice: {other.source} and {entry.source}. "
-                "Leave one out, or give the steps in order with --steps."
-            )
+            return f"Step {entry.step} appears twice: {other.source} and {entry.source}."
+    return ""

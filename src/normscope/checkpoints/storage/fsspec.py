@@ -7,7 +7,7 @@ from typing import Any
 
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient
+from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary
 from normscope.errors import CheckpointError, MissingExtra
 from normscope.optional import require
 
@@ -41,7 +41,7 @@ class FsspecFolder(Folder):
             try:
                 listed = self._filesystem.ls(self._path, detail=True)
             except Exception as error:  # each file system has its own exceptions
-                raise CheckpointError(f"{self.name} cannot be listed: {_reason(error)}.") from None
+                raise CheckpointError(f"{self.name} cannot be listed: {error_summary(error)}.") from None
             self._entries = {}
             for info in listed:
                 name = str(info["name"]).rstrip("/").rsplit("/", 1)[-1]
@@ -60,7 +60,7 @@ def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder, str]:
     except ImportError as error:
         raise MissingExtra(str(error.name or error), "remote", f"Reading {url}") from None
     except Exception as error:
-        raise CheckpointError(f"{url} cannot be read: {_reason(error)}.") from None
+        raise CheckpointError(f"{url} cannot be read: {error_summary(error)}.") from None
     if info.get("type") == "directory":
         return FsspecFolder(filesystem, path, url)
     parent = FsspecFolder(filesystem, path.rsplit("/", 1)[0], url.rsplit("/", 1)[0])
@@ -82,11 +82,11 @@ def open_url_file(filesystem: Any, path: str, name: str, info: dict[str, Any]) -
         try:
             yield filesystem.cat_file(path, start=start, end=stop)
         except _PERMANENT as error:
-            raise CheckpointError(f"{name} cannot be read: {_reason(error)}.") from None
+            raise CheckpointError(f"{name} cannot be read: {error_summary(error)}.") from None
         except Exception as error:  # time-outs, resets and server errors, as many libraries raise them
             if _status(error) in (400, 401, 403, 404, 416):
-                raise CheckpointError(f"{name} cannot be read: {_reason(error)}.") from None
-            raise Transient(_reason(error)) from None
+                raise CheckpointError(f"{name} cannot be read: {error_summary(error)}.") from None
+            raise Transient(error_summary(error)) from None
 
     tag = next(
         (str(info[key]).strip('"') for key in ("ETag", "etag", "md5Hash", "crc32c") if info.get(key)), ""
@@ -97,7 +97,3 @@ def open_url_file(filesystem: Any, path: str, name: str, info: dict[str, Any]) -
 def _status(error: Exception) -> int | None:
     status = getattr(error, "status", None) or getattr(error, "code", None)
     return status if isinstance(status, int) else None
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")

@@ -14,7 +14,7 @@ from typing import Any
 
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, repeat
+from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary, repeat
 from normscope.errors import CheckpointError, UsageError
 from normscope.optional import require
 from normscope.words import some
@@ -102,9 +102,9 @@ class _RangeFetcher:
 
     def fetch(self, start: int, stop: int) -> Iterable[bytes]:
         """Make one range request; a signed address that has expired is renewed by the next attempt."""
-        url, own = self._locate()
+        url, on_hub = self._locate()
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        if own:  # the token is for the hub, not for the storage it redirects to
+        if on_hub:  # the token is for the hub, not for the storage it redirects to
             headers |= _hub(".utils").build_hf_headers()
         try:
             with _hub().get_session().stream("GET", url, headers=headers, timeout=_TIMEOUT) as answer:
@@ -113,9 +113,10 @@ class _RangeFetcher:
         except (Transient, CheckpointError):
             raise
         except Exception as error:  # depends on the HTTP library that the hub's client uses
-            raise Transient(f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")) from None
+            raise Transient(error_summary(error)) from None
 
     def _locate(self) -> tuple[str, bool]:
+        """The address of the file's bytes, and whether the hub itself serves them."""
         with self._lock:
             if self._location is None:
                 found = _ask(self._name, lambda: _hub().get_hf_file_metadata(self._url))
@@ -167,7 +168,7 @@ def _ask(name: str, call: Callable[[], Any]) -> Any:
         except (errors.OfflineModeIsEnabled, ValueError) as error:
             raise CheckpointError(f"{name} cannot be read: {str(error)[:300]}") from None
         except Exception as error:
-            raise Transient(f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")) from None
+            raise Transient(error_summary(error)) from None
 
     return repeat(once, name, RETRY)
 

@@ -43,7 +43,7 @@ class LocalFile(File):
 
     def read(self, start: int, stop: int) -> memoryview:
         """A slice of the mapping, which stays valid after the file is closed."""
-        self._check_range(start, stop)
+        self.check_range(start, stop)
         if start == stop:
             return memoryview(b"")
         mapping = self._map or self._open_map()
@@ -53,7 +53,7 @@ class LocalFile(File):
 
     def peek(self, start: int, stop: int) -> bytes:
         """Like `read`, but a copy, without mapping the file."""
-        self._check_range(start, stop)
+        self.check_range(start, stop)
         descriptor = self._descriptor()
         try:
             return self._pread(descriptor, start, stop)
@@ -99,13 +99,6 @@ class LocalFile(File):
         self._unmap()
         mapped_files.remove(self)
 
-    def _check_range(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.size:
-            raise CorruptCheckpoint(
-                f"{self.name} is truncated: bytes {start} to {stop} were expected, "
-                f"but it has {self.size}. Copy or save it again."
-            )
-
     def _descriptor(self) -> int:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -147,11 +140,7 @@ class PartFile(File):
     def __init__(self, whole: File, start: int, length: int) -> None:
         self.whole, self.start, self.size = whole, start, length
         self.name = f"{whole.name} (from byte {start})"
-        if not 0 <= start <= start + length <= whole.size:
-            raise CorruptCheckpoint(
-                f"{whole.name} is truncated: bytes {start:,} to {start + length:,} were expected, "
-                f"but it has {whole.size:,}. Copy or save it again."
-            )
+        whole.check_range(start, start + length)
 
     def read(self, start: int, stop: int) -> Buffer:
         """Read from the whole file."""
@@ -180,10 +169,7 @@ class PartFile(File):
 
     def _in_whole(self, start: int, stop: int) -> tuple[int, int]:
         """The same range, counted from the beginning of the whole file."""
-        if not 0 <= start <= stop <= self.size:
-            raise CorruptCheckpoint(
-                f"{self.name} is truncated: {stop:,} bytes were expected, but it has {self.size:,}."
-            )
+        self.check_range(start, stop)
         return self.start + start, self.start + stop
 
 

@@ -8,7 +8,6 @@ import threading
 from normscope.checkpoints.base import Buffer, File
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Fetch, Retry, fetch_all
-from normscope.errors import CorruptCheckpoint
 
 CHUNK = 64 * 1024
 """Reads are widened to whole chunks; the first and the last are cached for the neighbouring tensors."""
@@ -38,10 +37,7 @@ class RangeFile(File):
 
     def read(self, start: int, stop: int) -> Buffer:
         """Fetch each run of missing chunks with one request."""
-        if not 0 <= start <= stop <= self.size:
-            raise CorruptCheckpoint(
-                f"{self.name} is truncated: bytes {start} to {stop} were expected, but it has {self.size}."
-            )
+        self.check_range(start, stop)
         if start == stop:
             return b""
         first, last = start // CHUNK, -(-stop // CHUNK)

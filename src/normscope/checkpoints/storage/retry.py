@@ -30,7 +30,10 @@ class Transient(Exception):
 
 @dataclass(frozen=True)
 class Retry:
-    """How often to try; waits first, 2·first, 4·first … seconds in between, at most `longest`, ± 25 %."""
+    """How many times to try, and how long to wait in between.
+
+    The waits are `first`, 2·`first`, 4·`first` … seconds, at most `longest`, each ± 25 %.
+    """
 
     attempts: int = 7
     first: float = 0.5
@@ -74,6 +77,11 @@ def repeat(call: Callable[[], _T], name: str, retry: Retry = DEFAULT_RETRY) -> _
         return call()
     except Transient as failure:
         raise _give_up(name, retry.attempts, failure) from None
+
+
+def error_summary(error: Exception) -> str:
+    """The type and the beginning of the message of another library's exception."""
+    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
 
 
 def _give_up(name: str, attempts: int, failure: Transient) -> CheckpointError:

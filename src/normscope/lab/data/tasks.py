@@ -121,7 +121,7 @@ def encode(grammar: Language, words: list[str], longest: int) -> EncodedWords:
     """Encode the words, with the legal next symbols of every prefix."""
     symbols = END + grammar.alphabet
     number = {symbol: index for index, symbol in enumerate(symbols)}
-    inputs = np.zeros((len(words), longest + 1), np.uint8)
+    inputs = np.full((len(words), longest + 1), MARKER, np.uint8)
     targets = np.full((len(words), longest + 1, len(symbols)), PADDING, np.uint8)
     for row, word in enumerate(words):
         inputs[row, 1 : len(word) + 1] = [number[symbol] for symbol in word]

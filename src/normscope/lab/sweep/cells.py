@@ -13,7 +13,7 @@ from typing import Any
 
 from normscope.errors import UsageError
 from normscope.lab.config import TrainConfig, flatten, override
-from normscope.lab.unused_fields import refuse_unused
+from normscope.lab.unused_fields import changed_fields, refuse_unused
 
 SEED_RULES = ("same", "own")
 
@@ -73,7 +73,7 @@ def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: s
     cells = {cell.id: cell for cell in (_cell(base, change, seeds) for change in changes)}
     if not cells:
         raise UsageError("a sweep needs at least one cell: give values for at least one field")
-    changed = {name for cell in cells.values() for name in cell.changes}
+    changed = {name for cell in cells.values() for name in cell.changes} | changed_fields(base)
     refuse_unused(changed, [cell.config for cell in cells.values()])
     return list(cells.values())
 

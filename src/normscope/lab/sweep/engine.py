@@ -54,12 +54,20 @@ def as_standard_future(promise: Any) -> Future[Any]:
 
 def open_engine(address: str | None = None) -> Executor:
     """Return the executor of an address; local processes by default."""
-    kind, _, rest = (address or "local").partition(":")
+    kind, rest = check_address(address)
     if kind == "local":
         return LocalExecutor(_count(rest))
-    if kind == "ray":
-        return RayExecutor(rest.removeprefix("//"), client=rest.startswith("//"))
-    raise UsageError(f"an engine is local, local:4, ray or ray://head:10001, not {address!r}")
+    return RayExecutor(rest.removeprefix("//"), client=rest.startswith("//"))
+
+
+def check_address(address: str | None) -> tuple[str, str]:
+    """Return the kind of an address and what follows it; nothing is started."""
+    kind, _, rest = (address or "local").partition(":")
+    if kind == "local":
+        _count(rest)
+    elif kind != "ray":
+        raise UsageError(f"an engine is local, local:4, ray or ray://head:10001, not {address!r}")
+    return kind, rest
 
 
 def _count(text: str) -> int | None:

@@ -51,12 +51,14 @@ def run_cell(job: CellJob) -> dict[str, Any]:
 
 
 def _attempt(job: CellJob) -> dict[str, Any]:
-    from normscope.lab.training.train import train
+    from normscope.lab.training.train import train_in
+    from normscope.lab.training.trainer import RunPaths
     from normscope.lab.training.updates import UpdateSizeRecorder
 
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
-        result = train(job.cell.config, job.folder, data=job.out / "data", callbacks=[UpdateSizeRecorder()])
+        paths = RunPaths(job.folder, job.folder / "run.db", job.out / "data")
+        result = train_in(paths, job.cell.config, [UpdateSizeRecorder()])
     except Diverged as error:
         return cell_document(job, "diverged", error=str(error)) | _measured(job.folder / "run.db")
     except NormscopeError as error:

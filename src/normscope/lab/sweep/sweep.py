@@ -23,9 +23,10 @@ from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import open_data
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
-from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, open_engine
+from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, check_address, open_engine
 from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell
-from normscope.lab.training.checkpointing import lock_folder
+from normscope.lab.training.checkpointing import check_folder, lock_folder
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.table import Table, Tabular
@@ -35,9 +36,9 @@ CELL_ARTIFACT = "cell"
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """What to sweep: a base config and the changes of each cell (`lab.sweep.cells.grid` makes products).
+    """What to sweep: a `base` config and, in `cells`, the fields that each cell changes.
 
-    Seeds are the `same` for all cells, or each cell has its `own`. With `retry`, failed cells are
+    `seeds` are the `same` for all cells, or each cell has its `own`. With `retry`, failed cells are
     run again; diverged ones would diverge again.
 
     >>> ns.SweepConfig(ns.TrainConfig(steps=100), [{"lr": 1e-3}, {"lr": 1e-2, "norm": "post"}]).seeds
@@ -45,16 +46,21 @@ class SweepConfig:
     """
 
     base: TrainConfig = field(default_factory=TrainConfig)
-    cells: Sequence[Mapping[str, Any]] = ()
+    cells: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
     seeds: str = "same"
     retry: bool = False
 
     def __post_init__(self) -> None:
         if self.seeds not in SEED_RULES:
             raise UsageError(f"seeds must be {' or '.join(SEED_RULES)}, not {self.seeds!r}")
+        check_kind("base", self.base, TrainConfig)
+        check_kind("retry", self.retry, bool, "True or False")
+        listed = isinstance(self.cells, Sequence) and not isinstance(self.cells, str)
+        if not listed or not all(isinstance(cell, Mapping) for cell in self.cells):
+            raise UsageError(f"cells must be a list of changes such as [{{'lr': 1e-3}}]; got {self.cells!r}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult(Tabular):
     """The result of `sweep`: every finished cell as its JSON document (see docs/json.md).
 
@@ -67,7 +73,7 @@ class SweepResult(Tabular):
 
     out: Path
     run: Path
-    cells: Sequence[Mapping[str, Any]]
+    cells: Sequence[Mapping[str, Any]] = field(hash=False)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -97,11 +103,11 @@ def sweep(
     engine: SupportsSubmit | str | None = None,
     progress: Progress = silent,
 ) -> SweepResult:
-    """Run every cell that has no result yet, and return all results in the folder `output`.
+    """Run every cell of `config` that has no result yet, and return all results in the folder `output`.
 
     `engine` is an address (`local:4`, `ray`, `ray://head:10001`), a `concurrent.futures.Executor`,
     or anything that submits like one; an executor is not shut down. The default is one local
-    process per core.
+    process per core. `progress` is called with (cells done, cells in all, note).
 
     >>> import normscope as ns, tempfile
     >>> from concurrent.futures import ThreadPoolExecutor
@@ -111,7 +117,14 @@ def sweep(
     >>> result.counts
     {'done': 2}
     """
+    check_kind("config", config, SweepConfig)
+    check_progress(progress)
+    if not isinstance(engine, SupportsSubmit | str | None):
+        raise UsageError(f"engine must be an address such as local:4, or an executor; got {engine!r}")
+    if isinstance(engine, str | None):
+        check_address(engine)  # also if every cell is done and no engine is opened
     folder = Path(output).absolute()
+    check_folder(folder)
     cells = make_cells(config.base, config.cells, config.seeds)
     for data in {cell.config.data for cell in cells}:
         open_data(data, folder / "data")  # once, before many processes open it

@@ -99,6 +99,7 @@ def lock_folder(out: Path) -> IO[str]:
 
     A killed process may hold its lock for another moment, so locking is tried for a few seconds.
     """
+    check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     file = (out / ".lock").open("w")
     if fcntl is None:
@@ -112,6 +113,12 @@ def lock_folder(out: Path) -> IO[str]:
                 time.sleep(wait)
     file.close()
     raise TrainingError(f"another process is working in {out}: wait for it to end, or choose another folder")
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a name that a file has: the files of a run need a folder."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; expected the name of a folder, new or of an earlier run")
 
 
 def claim_folder(out: Path, config: dict[str, Any]) -> None:

@@ -11,6 +11,8 @@ from normscope.lab.training.callback import Callback
 from normscope.lab.training.checkpointing import lock_folder
 from normscope.lab.training.train_result import TrainResult
 from normscope.lab.training.trainer import RunPaths, Trainer
+from normscope.lab.unused_fields import changed_fields, refuse_unused
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.schedule import NEVER
 
@@ -25,11 +27,12 @@ def train(
     scan: bool = False,
     progress: Progress = silent,
 ) -> TrainResult:
-    """Train a small transformer and leave everything in the folder `output`.
+    """Train the small transformer of `config` and leave everything in the folder `output`.
 
     An unfinished run in the folder is continued. The run file is `output`/run.db unless `run`
     names another. Tokenised text is kept in `data` (`output`/data by default), where further runs
-    can use it. With `scan`, the checkpoints are measured into the run file at the end.
+    can use it. `callbacks` are called during the run, see `Callback`; `progress` is called with (step,
+    steps, note). With `scan`, the checkpoints are measured into the run file at the end.
 
     >>> import normscope as ns, tempfile
     >>> config = ns.TrainConfig(steps=3, batch=2)
@@ -38,17 +41,30 @@ def train(
     >>> result.steps, result.loss < 6
     (3, True)
     """
+    check_kind("config", config, TrainConfig)
+    check_progress(progress)
+    check_kind("callbacks", callbacks, Sequence, "a list")
+    for callback in callbacks:
+        check_kind("each of the callbacks", callback, Callback)
+    refuse_unused(changed_fields(config), [config])
     if scan and config.save == NEVER:
         raise UsageError("scan=True measures checkpoints, but save is never: choose when to save")
     folder = Path(output)
     paths = RunPaths(folder, Path(run or folder / "run.db"), Path(data or folder / "data"))
-    with lock_folder(folder), Trainer(config, paths, [*_observers(config), *callbacks]) as trainer:
-        result = trainer.fit(progress)
+    result = train_in(paths, config, callbacks, progress)
     if scan:
         from normscope.weights.scan.scan import scan as scan_checkpoints
 
         scan_checkpoints(result.checkpoints, result.run).close()
     return result
+
+
+def train_in(
+    paths: RunPaths, config: TrainConfig, callbacks: Sequence[Callback] = (), progress: Progress = silent
+) -> TrainResult:
+    """Train in a folder; the cells of a sweep may have fields that only other cells use."""
+    with lock_folder(paths.out), Trainer(config, paths, [*_observers(config), *callbacks]) as trainer:
+        return trainer.fit(progress)
 
 
 def _observers(config: TrainConfig) -> list[Callback]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from normscope.run import Run, ScalarRow
 from normscope.table import Table, Tabular
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainResult(Tabular):
     """The result of `train`: where its files are, the last loss, norms and evaluation.
 
@@ -32,7 +32,7 @@ class TrainResult(Tabular):
     loss: float
     norm_start: float
     norm_end: float
-    evaluation: dict[str, float]
+    evaluation: dict[str, float] = field(hash=False)
     seconds: float
 
     @property

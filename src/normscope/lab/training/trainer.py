@@ -27,6 +27,7 @@ from normscope.lab.training import checkpointing, optimizers
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.evaluation import evaluate
 from normscope.lab.training.train_result import TrainResult
+from normscope.network.loading.placement import Placement
 from normscope.progress import Progress, silent
 from normscope.run import Row, Run, ScalarRow
 from normscope.schedule import NEVER
@@ -37,7 +38,11 @@ TRAINING_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The folder of a run, its run file, and the folder of the tokenised text."""
+    """The folder of a run, its run file, and the folder of the tokenised text.
+
+    >>> ns.RunPaths("out", "out/run.db", "out/data").run
+    'out/run.db'
+    """
 
     out: Path
     run: Path
@@ -45,16 +50,27 @@ class RunPaths:
 
 
 class Trainer:
-    """A run in progress: model, optimizer, data, run file, and the number of updates done."""
+    """A run in progress: model, optimizer, data, run file, and the number of updates done.
+
+    `train` makes one and gives it to its callbacks.
+
+    >>> class PrintLoss(ns.Callback):
+    ...     def on_step(self, trainer: ns.Trainer) -> None:
+    ...         print(f"step {trainer.step}: {'finite' if trainer.loss < 99 else 'large'} loss")
+    >>> _ = ns.train(ns.TrainConfig(steps=2, batch=2), "out", callbacks=[PrintLoss()])
+    step 1: finite loss
+    step 2: finite loss
+    """
 
     def __init__(self, config: TrainConfig, paths: RunPaths, callbacks: Sequence[Callback] = ()) -> None:
         self.data = open_data(config.data, paths.data)
         self.config = config = complete_config(config, self.data)
         self.paths = paths
         self.callbacks = callbacks
+        device, dtype = Placement(config.device).torch_device(), _dtype(config.dtype)
         checkpointing.claim_folder(paths.out, flatten(config))
         torch.manual_seed(config.seed)
-        self.model = Transformer(config.model).to(device=config.device, dtype=_dtype(config.dtype))
+        self.model = Transformer(config.model).to(device=device, dtype=dtype)
         self.optimizer = optimizers.build_optimizer(self.model, config.optimization)
         self.step = 0
         self.loss = math.nan
@@ -86,7 +102,7 @@ class Trainer:
 
     def record(self, name: str, value: float) -> None:
         """Queue one number of the current step for the run file."""
-        self.write([ScalarRow(self.step, name, value)])
+        self.write([ScalarRow(self.step, name, float(value))])
 
     def write(self, rows: Iterable[Row]) -> None:
         """Queue rows for the run file; they are written with the next save."""

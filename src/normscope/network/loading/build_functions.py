@@ -14,10 +14,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.checkpoints.series.series import Entry, open_series
-from normscope.errors import ModelError, UsageError
+from normscope.errors import ModelError, NormscopeError, UsageError
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel
 from normscope.network.loading.module_weights import load_weights
-from normscope.network.loading.placement import Placement
+from normscope.network.loading.placement import Placement, first_line
 from normscope.network.running.batches import Batch, as_batches, to_device
 from normscope.network.running.inputs import EXAMPLE_TOKENS, Corpus
 
@@ -80,7 +80,8 @@ def _token_names(batch: Batch) -> Iterator[str]:
 def build_model(source: str, placement: Placement) -> tuple[nn.Module, list[Batch]]:
     """Run `file.py:build`, the user's own code, which returns a model and its batches."""
     path, name = _split(source)
-    result = _function(path, name)()
+    with _failures_of(source):
+        result = _function(path, name)()
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], nn.Module):
         raise ModelError(
             f"{source} returned {type(result).__name__}; expected a tuple (model, batches): the torch module "
@@ -120,6 +121,20 @@ def _function(path: Path, name: str) -> Callable[[], Any]:
     if not callable(function):
         raise UsageError(f"{path} has no function {name}(): expected one that returns (model, batches)")
     return function  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _failures_of(source: str) -> Iterator[None]:
+    """Say that an error is one of the user's program, and not of ours."""
+    try:
+        yield
+    except NormscopeError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{source} failed: {type(error).__name__}: {first_line(error)}; "
+            f"'normscope --debug saturate {source}' shows where"
+        ) from error
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class ModelFiles:
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a source is a hub id such as gpt2 or OWNER/NAME@REVISION: it has no such file or folder."""
+    """Whether a source is a hub id such as gpt2 or OWNER/NAME@REVISION, and not the path of a file here."""
     is_path = Path(source).exists() or source.startswith((".", "/", "~"))
     return not is_path and _HUB_ID.fullmatch(source) is not None
 
@@ -81,8 +81,9 @@ def find_place(source: str | os.PathLike[str]) -> ModelPlace:
 def find_files(checkpoint: str, sources: Sequence[str]) -> ModelFiles | None:
     """The files that belong to a checkpoint of a series; None if it has no config.json.
 
-    A local checkpoint without a config.json of its own uses the nearest one above it, up to the
-    folder that the user named. The same holds for its tokenizer.
+    A local checkpoint without a config.json of its own uses the nearest one above it, up to one folder
+    above what the user named: a checkpoint that is named alone finds what it finds in its series. The
+    same holds for its tokenizer.
     """
     if checkpoint.startswith(SCHEME):
         address = parse_address(checkpoint)
@@ -119,11 +120,11 @@ def _is_standard(name: str) -> bool:
 
 
 def _folders_above(folder: Path, sources: Sequence[str]) -> Iterable[Path]:
-    """The folder and those above it, up to the innermost named folder that contains it."""
+    """The folder and those above it, up to one above the innermost named folder that contains it."""
     named = [Path(source).absolute() for source in sources if Path(source).is_dir()]
     containing = [top for top in named if folder.is_relative_to(top)]
     top = max(containing, key=lambda path: len(path.parts), default=folder)
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top.parent))]
 
 
 def _first(folders: Iterable[Path], suits: Callable[[Path], bool]) -> Path | None:

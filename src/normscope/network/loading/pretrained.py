@@ -84,7 +84,7 @@ def _load(
 
 
 def _missing(names: Any) -> Iterator[str]:
-    """A pooler is missing from most masked language models and does not affect hidden states."""
+    """A warning if parameters are missing, except a pooler: it does not affect hidden states."""
     missing = sorted(name for name in names if "pooler" not in name.split("."))
     if missing:
         yield f"the checkpoint lacks {some(missing)}: these parameters have random values"

@@ -65,6 +65,8 @@ def _checked(source: str) -> str:
             f"transformers cannot load a model from {source}: download it, or load it into a model of your "
             f"own with: my_model.py:build {source}"
         )
+    if source.endswith(".py"):
+        raise UsageError(f"name the function that builds the model, too, as in {source}:build")
     if "://" not in source and not Path(source).exists() and not glob.has_magic(source):
         find_place(source)  # says what was expected
     return source

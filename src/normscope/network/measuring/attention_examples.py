@@ -38,7 +38,7 @@ class AttentionExample:
         return {"tokens": self.tokens, "soft": self.soft, "saturated": self.saturated}
 
 
-def examples(
+def attention_examples(
     model: nn.Module, batch: Batch, tokens: Sequence[str], heads: Heads, scale: float = 2.0**10
 ) -> list[AttentionExample]:
     """The attention of the clearest heads (all heads of a small model) on the first sentence of a batch."""

@@ -15,17 +15,21 @@ from typing import Literal
 
 from torch import nn
 
+from normscope.errors import UsageError
 from normscope.network.running.batches import Batch, Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.passes import PLAIN, run_passes
+from normscope.network.running.scaling import power_of_two
 from normscope.network.watching.attention_maps import AttentionObserver, HeadSums, Visibility
 from normscope.network.watching.block_lists import BlockList, block_of, find_blocks
 from normscope.network.watching.tap import tap
+from normscope.option_checks import check_kind, check_number, check_progress
 from normscope.progress import Progress, silent
 from normscope.rows import HeadMeasures
 from normscope.table import Table, Tabular
 
 HeadType = Literal["argmax", "mean", "mixed"]
+"""What a head is called; see `HeadTypes`."""
 HEAD_TYPES: tuple[HeadType, ...] = ("argmax", "mean", "mixed")
 
 
@@ -46,6 +50,10 @@ class HeadTypes:
     argmax_split: float = 0.1
     mean_split: float = 0.5
     mean_share: float = 0.25
+
+    def __post_init__(self) -> None:
+        for option in ("argmax_split", "mean_split", "mean_share"):
+            check_number(option, getattr(self, option), 0)
 
     def name(self, split: float, share: float) -> tuple[HeadType, float]:
         """The type, and its margin: how far `split` and `share` could move before the type changes."""
@@ -76,7 +84,7 @@ class Head(HeadMeasures):
     type: HeadType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Heads(Tabular):
     """All heads of a model, and warnings for the reader.
 
@@ -96,7 +104,9 @@ class Heads(Tabular):
         return {kind: sum(head.type == kind for head in self.heads) for kind in HEAD_TYPES}
 
     def strongest(self, kind: HeadType, count: int = 3) -> list[Head]:
-        """The heads of a type with the widest margin."""
+        """The heads of a type with the widest margin, at most `count` of them."""
+        if kind not in HEAD_TYPES:
+            raise UsageError(f"kind must be one of {', '.join(HEAD_TYPES)}; got {kind!r}")
         return sorted((h for h in self.heads if h.type == kind), key=lambda h: -h.margin)[:count]
 
     @property
@@ -121,9 +131,10 @@ def heads(
 ) -> Heads:
     """Describe every attention head, in the network as it is and in the saturated one.
 
-    Two passes over the batches: one as it is, one with the parameters multiplied by
-    `scale`. Attention maps are processed by blocks of queries, one layer at a time;
-    only visible positions and real tokens count.
+    Two passes over the batches: one as it is, one with the parameters multiplied by `scale`, a power of
+    two. Attention maps are processed by blocks of queries, one layer at a time; only visible positions
+    and real tokens count. `model` and `batches` are as in `saturation`; `types` has the thresholds
+    between the types of heads; `progress` is called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
@@ -133,6 +144,10 @@ def heads(
     >>> [(head.type, round(head.effective, 1)) for head in result.heads]
     [('argmax', 5.5), ('argmax', 5.5)]
     """
+    check_kind("types", types, HeadTypes)
+    check_progress(progress)
+    if power_of_two(scale) <= 0:
+        raise UsageError(f"scale must be a power of two above 1, such as 1024; got {scale!r}")
     kept = as_batches(batches)
     with evaluating(model):
         watcher = HeadWatcher(model, find_blocks(model, sample(kept)), scale)
@@ -181,7 +196,7 @@ def _heads_of(name: str, sums: HeadSums, lists: Sequence[BlockList], types: Head
 
 
 def layer_of(name: str, lists: Sequence[BlockList]) -> int:
-    """The layer that the attention belongs to, counted from 1; each turn of a shared block is a layer."""
+    """The layer of an attention call, from 1; each turn of a shared block is a layer, 0 is outside all."""
     module, _, turn = name.partition("#")
     position = block_of(lists, module)
     if position is None:

@@ -21,7 +21,7 @@ from normscope.errors import ModelError, UsageError
 from normscope.network.measuring.euler import euler_degree
 from normscope.network.running.batches import Batch, Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.scaling import check_scale, scaled
+from normscope.network.running.scaling import check_scale, power_of_two, scaled
 from normscope.network.watching.block_lists import BlockList, find_blocks
 from normscope.network.watching.hidden_states import (
     OUTPUT,
@@ -31,13 +31,14 @@ from normscope.network.watching.hidden_states import (
     unit_rows,
     visiting,
 )
+from normscope.option_checks import check_kind, check_number, check_progress
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The scales at which to measure, and when a degree exists.
+    """The `scales` at which to measure, powers of two, and when a degree exists.
 
     `reference` is the scale that represents the limit in the cosine curve. A degree
     `exists` if the slope is constant (its interval is at most ± `tolerance`), Euler's
@@ -51,6 +52,15 @@ class Curve:
     scales: tuple[float, ...] = tuple(2.0**n for n in range(9))
     reference: float = 2.0**14
     tolerance: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_kind("scales", self.scales, (tuple, list), "a tuple of powers of two")
+        object.__setattr__(self, "scales", tuple(self.scales))
+        check_number("tolerance", self.tolerance, 0)
+        for scale in (*self.scales, self.reference):
+            power_of_two(scale)
+        if len(set(self.scales)) < 3:
+            raise UsageError(f"a slope needs at least three different scales, got {list(self.scales)}")
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class Degree:
     exists: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Homogeneity(Tabular):
     """Degrees by layer, the model's output last, and warnings for the reader.
 
@@ -120,9 +130,10 @@ def homogeneity(
 ) -> Homogeneity:
     """The degree of each layer and of the output, by slope and by Euler's identity.
 
-    Works on any module; one without attention is measured at its output only. The
-    network is measured at its own norm; for the degree it would have at a larger norm,
-    measure inside `with scaled(model, 2**8)`.
+    Works on any module; one without attention is measured at its output only. The network is measured at
+    its own norm; for the degree it would have at a larger norm, measure inside `with scaled(model,
+    2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales the slope is
+    measured; `progress` is called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
@@ -133,9 +144,9 @@ def homogeneity(
     >>> round(result.output.degree, 2), result.output.exists
     (1.0, True)
     """
+    check_kind("curve", curve, Curve)
+    check_progress(progress)
     kept = as_batches(batches)
-    if len(set(curve.scales)) < 3:
-        raise UsageError(f"a slope needs at least three different scales, got {list(curve.scales)}")
     for scale in (*curve.scales, curve.reference):
         check_scale(model, scale)
     lists = _block_lists(model, kept)
@@ -148,7 +159,7 @@ def homogeneity(
 
 
 def _block_lists(model: nn.Module, batches: list[Batch]) -> list[BlockList]:
-    """None for a model without attention."""
+    """The model's block lists; empty for a model without attention."""
     try:
         return find_blocks(model, sample(batches))
     except ModelError:

@@ -14,11 +14,12 @@ from normscope.network.running.batches import Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.passes import run_passes
 from normscope.network.watching.block_lists import find_blocks
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SaturationAndHeads(Tabular):
     """The two results of shared passes; unpacks as `saturation, heads = …`.
 
@@ -54,6 +55,9 @@ def saturation_and_heads(
 ) -> SaturationAndHeads:
     """The results of `saturation` and of `heads` (at the first scale) from shared passes over the batches.
 
+    `model`, `batches` and `limit` are as in `saturation`, `types` as in `heads`; `progress` is called
+    with (done, total, note).
+
     >>> import torch
     >>> import normscope as ns
     >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
@@ -61,6 +65,9 @@ def saturation_and_heads(
     >>> len(result.saturation.layers), len(result.heads.heads)
     (2, 2)
     """
+    check_kind("limit", limit, Limit)
+    check_kind("types", types, HeadTypes)
+    check_progress(progress)
     kept = as_batches(batches)
     with evaluating(model):
         lists = find_blocks(model, sample(kept))

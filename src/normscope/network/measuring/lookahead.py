@@ -14,13 +14,14 @@ from normscope.network.running.batches import Batch, as_batch
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.watching.block_lists import BlockList, find_blocks
 from normscope.network.watching.hidden_states import Edge, visiting
+from normscope.option_checks import check_seed
 from normscope.table import Table, Tabular
 
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 _INPUTS = ("decoder_input_ids", "input_ids", "inputs_embeds", "tgt", "src", "x", "input", "idx")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LookAhead(Tabular):
     """How much earlier states change when later tokens do.
 
@@ -52,7 +53,8 @@ def looks_ahead(model: nn.Module, batch: Any, *, seed: int = 0) -> LookAhead:
 
     Everything after a cut is replaced, for cuts at a quarter, a half and the last but
     one position of the sequence. In a causal model, states up to the cut change by no
-    more than rounding. Of an encoder–decoder model the decoder is examined.
+    more than rounding. `batch` is what `model` is called with, as in `saturation`; `seed` is the seed of
+    the replacements. Of an encoder–decoder model the decoder is examined.
 
     >>> import torch
     >>> import normscope as ns
@@ -63,6 +65,7 @@ def looks_ahead(model: nn.Module, batch: Any, *, seed: int = 0) -> LookAhead:
     >>> ns.looks_ahead(model, {"src": torch.randn(4, 6, 8), "src_mask": mask}).sees_future
     False
     """
+    seed = check_seed(seed)
     given = as_batch(batch)
     with evaluating(model):
         name, tokens = _input(given)

@@ -13,6 +13,7 @@ from normscope.errors import UsageError
 from normscope.network.running.scaling import ModuleT, scaled
 from normscope.network.watching.attention_call import AttentionCall, Sdpa
 from normscope.network.watching.tap import Proceed, intercept
+from normscope.option_checks import check_number
 
 TIES = 2.0**-16
 """Scores this close to the maximum, relative to its magnitude, tie with it: about 100 float32 roundings."""
@@ -24,14 +25,14 @@ def saturated(
     *,
     attention: Literal["scaled", "exact"] = "scaled",
     scale: float = 2.0**10,
-    ties: float = TIES,
+    ties: float | None = None,
 ) -> Iterator[ModuleT]:
-    """Inside, the model is its saturated network sf(x; θ) = lim f(x; cθ), taken at c = `scale`.
+    """Inside, `model` is its saturated network sf(x; θ) = lim f(x; cθ), taken at c = `scale`.
 
     With `attention="scaled"` softmax saturates because its scores are scaled. With
     "exact" it is replaced by its limit: equal weight on every position whose score
-    is within `ties` times its magnitude of the maximum. This tolerance restores ties
-    that are exact on paper and broken by rounding. `scale=1` with "exact" leaves the
+    is within `ties` (2^-16 by default) times its magnitude of the maximum. This tolerance restores
+    ties that are exact on paper and broken by rounding. `scale=1` with "exact" leaves the
     parameters unchanged and saturates attention only.
 
     >>> import torch
@@ -45,11 +46,14 @@ def saturated(
     """
     if attention not in ("scaled", "exact"):
         raise UsageError(f"attention must be 'scaled' or 'exact'; got {attention!r}")
+    if attention == "scaled" and ties is not None:
+        raise UsageError("ties has no effect with attention='scaled'; leave it out, or use attention='exact'")
+    tolerance = TIES if ties is None else check_number("ties", ties, 0)
     with scaled(model, scale):
         if attention == "scaled":
             yield model
             return
-        with intercept(model, _SaturatedAttention(ties)):
+        with intercept(model, _SaturatedAttention(tolerance)):
             yield model
 
 

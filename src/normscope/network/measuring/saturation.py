@@ -24,14 +24,16 @@ from normscope.network.running.passes import PLAIN, part_of, run_passes
 from normscope.network.running.scaling import power_of_two
 from normscope.network.watching.block_lists import BlockList, find_blocks
 from normscope.network.watching.hidden_states import Edge, real_tokens, unit_rows, visiting
+from normscope.option_checks import check_kind, check_number, check_progress
 from normscope.progress import Progress, silent
 from normscope.rows import LayerMeasures
 from normscope.table import Table, Tabular
+from normscope.words import some
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How the limit c → ∞ is taken: at the first scale, checked at the others.
+    """How the limit c → ∞ is taken: at the first of `scales`, checked at the others.
 
     2^10 is the literature's 1000 made exact; 2^14 is large enough to distinguish a
     limit from an intermediate value. A layer has `converged` if the mean cosines of all
@@ -47,10 +49,13 @@ class Limit:
     tolerance: float = 0.01
 
     def __post_init__(self) -> None:
-        wrong = [scale for scale in self.scales if not scale > 1 or power_of_two(scale) <= 0]
-        if not self.scales or wrong:
+        check_kind("scales", self.scales, (tuple, list), "a tuple of powers of two")
+        object.__setattr__(self, "scales", tuple(self.scales))
+        check_number("tolerance", self.tolerance, 0)
+        wrong = [scale for scale in self.scales if power_of_two(scale) <= 0]
+        if not self.scales or wrong or len(set(self.scales)) < len(self.scales):
             raise UsageError(
-                f"the scales of a limit must be powers of two above 1, such as (1024, 16384); "
+                f"the scales of a limit must be different powers of two above 1, such as (1024, 16384); "
                 f"got {self.scales}"
             )
 
@@ -69,7 +74,7 @@ class LayerSaturation(LayerMeasures):
     cosines: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Saturation(Tabular):
     """The saturation of every layer, and warnings for the reader.
 
@@ -108,9 +113,11 @@ def saturation(
 ) -> Saturation:
     """Mean cosine between the hidden states of f(x; θ) and f(x; cθ), layer by layer.
 
-    `baseline="random"` also measures a freshly initialised model of the same architecture
-    (seed 0; pass `random_like(model, seed=…)` for another), because a cosine alone
-    means little. Dropout is off in every network; padding never counts.
+    `model` is any transformer in PyTorch, `batches` what it is called with: a tensor, a dict, a tuple or
+    a `Batch`, or several of them. `limit` says at which scales c the limit is taken; `progress` is called
+    with (done, total, note). `baseline="random"` also measures a freshly initialised model of the same
+    architecture (seed 0; pass `random_like(model, seed=…)` for another), because a cosine alone means
+    little. Dropout is off in every network; padding never counts.
 
     >>> import torch
     >>> import normscope as ns
@@ -121,13 +128,23 @@ def saturation(
     >>> [(row.module, round(row.cosine, 2)) for row in result.layers]
     [('layers.input', 1.0), ('layers.0', 0.05), ('layers.1', -0.08)]
     """
+    check_kind("limit", limit, Limit)
+    check_progress(progress)
+    if baseline not in (None, "random") and not isinstance(baseline, nn.Module):
+        raise UsageError(f"baseline must be 'random', a model, or None for no baseline; got {baseline!r}")
     kept = as_batches(batches)
     if baseline is None:
         return _measure(model, kept, limit, progress)
     trained = _measure(model, kept, limit, part_of(progress, 0, 2))
     other = random_like(model, seed=0) if isinstance(baseline, str) else baseline
     measured = _measure(other, kept, limit, part_of(progress, 1, 2, ", random baseline"))
-    beside = trained.with_baseline({layer.module: layer.cosine for layer in measured.layers})
+    cosines = {layer.module: layer.cosine for layer in measured.layers}
+    if not any(layer.module in cosines for layer in trained.layers):
+        raise UsageError(
+            "the baseline has no layer of the same name as the model's: its layers are "
+            f"{some(list(cosines))}, the model's {some([layer.module for layer in trained.layers])}"
+        )
+    beside = trained.with_baseline(cosines)
     return replace(
         beside, warnings=trained.warnings + tuple(f"baseline: {text}" for text in measured.warnings)
     )

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import ModelError
+from normscope.option_checks import check_kind, check_seed
 
 
 def random_like(model: nn.Module, *, seed: int = 0) -> nn.Module:
-    """A model of the same architecture before training, initialised from a seed.
+    """A model of the same architecture as `model`, before training, initialised from `seed`.
 
     Hugging Face models are built again from their config. Any other module is copied
     and each part initialised by its `reset_parameters` or `_init_weights`. The global
@@ -27,6 +28,8 @@ def random_like(model: nn.Module, *, seed: int = 0) -> nn.Module:
     >>> bool(torch.equal(one.linear1.weight, model.linear1.weight))
     False
     """
+    check_kind("model", model, nn.Module)
+    seed = check_seed(seed)
     _refuse_sharded(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -57,7 +60,7 @@ def _reset(model: nn.Module) -> nn.Module:
 
 
 def _initialise(name: str, parameter: Tensor) -> None:
-    """Initialise a parameter that no module does: matrices from N(0, 0.02²), gains 1, biases 0."""
+    """Initialise a parameter that its module left unchanged: matrices N(0, 0.02²), gains 1, biases 0."""
     with torch.no_grad():
         if parameter.dim() >= 2:
             parameter.normal_(0, 0.02)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import UsageError
+from normscope.option_checks import check_kind
 
 _REAL = ("attention_mask", "mask")
 _PADDING = ("src_key_padding_mask", "key_padding_mask", "padding_mask")
@@ -17,9 +18,9 @@ _DECODER_REAL = ("decoder_attention_mask",)
 _DECODER_PADDING = ("tgt_key_padding_mask",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """The arguments of one forward pass.
+    """The arguments of one forward pass: `args` by position, `kwargs` by name.
 
     `mask` and `decoder_mask` are bool [batch, sequence], True at real tokens,
     whatever layout the model itself uses; None means that every position is real.
@@ -37,6 +38,13 @@ class Batch:
     mask: Tensor | None = None
     decoder_mask: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        check_kind("args", self.args, (tuple, list), "a tuple of arguments")
+        check_kind("kwargs", self.kwargs, Mapping, "a dict of keyword arguments")
+        for option in ("mask", "decoder_mask"):
+            if getattr(self, option) is not None:
+                object.__setattr__(self, option, _checked_mask(option, getattr(self, option)))
+
     def run(self, model: nn.Module) -> Any:
         """Run one forward pass and return the model's output."""
         return model(*self.args, **self.kwargs)
@@ -46,10 +54,20 @@ Batches: TypeAlias = Iterable[Any]
 """Each item is a Batch, a dict of keyword arguments, a tuple of arguments, or one tensor."""
 
 
+def _checked_mask(option: str, mask: Any) -> Tensor:
+    """The mask as bool [batch, sequence]; other numbers would select states by their index."""
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        shape = f"a tensor of shape {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise UsageError(f"{option} must be a bool tensor [batch, sequence]; got {shape}")
+    return mask if mask.dtype == torch.bool else mask != 0
+
+
 def as_batches(batches: Any) -> list[Batch]:
     """The user's batches as a list of Batch; a single dict, tensor or Batch becomes a list of one."""
     if isinstance(batches, (Batch, Mapping, Tensor)):
         batches = [batches]
+    if not isinstance(batches, Iterable) or isinstance(batches, str):
+        raise UsageError(f"batches must be a list of what the model is called with; got {batches!r}")
     found = [as_batch(batch) for batch in batches]
     if not found:
         raise UsageError("nothing to run the model on: expected at least one batch, got none")

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from normscope.option_checks import check_kind
+
 
 @contextmanager
 def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
@@ -16,6 +18,7 @@ def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     The fused path computes attention inside one kernel and repacks padded batches
     into nested tensors, which neither the tap nor a hook on a block could see.
     """
+    check_kind("model", model, nn.Module)
     training = {module: module.training for module in model.modules()}
     fused = torch.backends.mha.get_fastpath_enabled()
     try:

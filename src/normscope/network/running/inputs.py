@@ -68,7 +68,7 @@ def _prose() -> list[str]:
 def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: int = BATCH_TOKENS) -> Corpus:
     """Tokenise sentences for a model; sentences of similar length share a batch, to avoid padding."""
     encoded = [list(ids) for ids in tokenizer(list(sentences), verbose=False)["input_ids"]]
-    warnings = list(_unknown(encoded, tokenizer))
+    warnings = list(_check_unknown(encoded, tokenizer))
     limit = longest_allowed(model, tokenizer)
     cut = sum(len(ids) > limit for ids in encoded) if limit else 0
     if cut:
@@ -106,7 +106,8 @@ def _learned_positions(model: nn.Module) -> int | None:
     return None
 
 
-def _unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator[str]:
+def _check_unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator[str]:
+    """A warning if some tokens are unknown to the tokenizer; UsageError if most are."""
     unknown = getattr(tokenizer, "unk_token_id", None)
     total = sum(map(len, encoded))
     share = (
@@ -116,11 +117,14 @@ def _unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator[str]:
     )
     if share > _UNKNOWN_ALLOWED:
         raise UsageError(
-            f"{share:.0%} of the text's tokens are unknown to the model's tokenizer: use text in the "
+            f"{100 * share:.0f} % of the text's tokens are unknown to the model's tokenizer: use text in the "
             "language and alphabet that the model was trained on"
         )
     if share > _UNKNOWN_NOTICED:
-        yield f"{share:.0%} of the tokens are unknown to the tokenizer; is the text in the model's language?"
+        yield (
+            f"{100 * share:.0f} % of the tokens are unknown to the tokenizer; is the text in the model's "
+            "language?"
+        )
 
 
 def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import SupportsFloat, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from normscope.network.running.parameters import (
     local_parameters,
     reshard,
 )
+from normscope.option_checks import check_kind
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -34,7 +35,7 @@ _LARGEST_EXPONENT = 60  # 2^60 fits the arithmetic type of every dtype; larger f
 
 @contextmanager
 def scaled(model: ModuleT, scale: float) -> Iterator[ModuleT]:
-    """Inside, the model is f(x; cθ): every parameter is multiplied by c = `scale`, a power of two.
+    """Inside, `model` is f(x; cθ): every parameter is multiplied by c = `scale`, a power of two.
 
     Nothing is copied. Tied parameters are scaled once; buffers are not parameters
     and do not change. Afterwards, also after an exception, the parameters are restored
@@ -50,6 +51,7 @@ def scaled(model: ModuleT, scale: float) -> Iterator[ModuleT]:
     >>> model.weight.item() == before
     True
     """
+    check_kind("model", model, nn.Module)
     exponent = power_of_two(scale)
     reshard(model)
     parameters = local_parameters(model)
@@ -65,6 +67,7 @@ def scaled(model: ModuleT, scale: float) -> Iterator[ModuleT]:
 
 def check_scale(model: nn.Module, scale: float) -> None:
     """Raise the errors that `scaled(model, scale)` would raise, without changing anything."""
+    check_kind("model", model, nn.Module)
     exponent = power_of_two(scale)
     reshard(model)
     _refuse_overflow(local_parameters(model), exponent)
@@ -72,7 +75,7 @@ def check_scale(model: nn.Module, scale: float) -> None:
 
 def power_of_two(scale: float) -> int:
     """The n of scale = 2^n; any other scale would round and could not be undone."""
-    mantissa, exponent = math.frexp(scale)
+    mantissa, exponent = math.frexp(scale) if isinstance(scale, SupportsFloat) else (math.nan, 0)
     if mantissa != 0.5:
         raise UsageError(
             f"a scale must be a positive power of two, so that scaling is exact and can be undone; got "
@@ -164,7 +167,7 @@ def _refuse_overflow(parameters: list[ParameterMemory], exponent: int) -> None:
 
 
 def _problem(memory: ParameterMemory, exponent: int) -> list[tuple[float, ModelError]]:
-    """At most one error with its size; the message of the largest names a dtype that suits all tensors."""
+    """At most one error, with the value that decides which is worst: its message suits all tensors."""
     if exponent == 0 or memory.values.numel() == 0:
         return []
     smallest, largest = absolute_extremes(memory.values, need_smallest=exponent < 0)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import SeriesError, UsageError
+from normscope.option_checks import check_kind
 from normscope.run import Run
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.interval_sums import IntervalSums, sums_from_cosine, sums_of_group
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures import formulas
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.result_sequence import ResultSequence
 from normscope.theory.measures.series_sources import (
@@ -34,11 +34,12 @@ from normscope.theory.measures.series_sources import (
     refuse_run_options,
 )
 from normscope.theory.measures.time_series import reference
+from normscope.theory.measures.update_measures import UPDATE_MEASURES
 
 _MOSTLY, _HARDLY = 0.8, 0.3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NormBudget(Tabular):
     """Growth of ρ² of one group from step `since` to step `until`, split in two ways.
 
@@ -78,7 +79,7 @@ class NormBudget(Tabular):
         return self.sentences
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NormBudgets(ResultSequence[NormBudget]):
     """The budgets of all groups of a source; a sequence of `NormBudget`.
 
@@ -124,15 +125,17 @@ def norm_budget(
 ) -> NormBudgets:
     """The norm budget of every group of a run, or of the bundled series t5-base.
 
-    `by`, `scope` and `stage` are as in `series`. Only intervals that begin at step `since` or later and
-    end at step `until` or earlier are counted. `rates` are learning rate and weight decay, by default as
-    the run recorded them; if they are unknown, the growth is not split into decay and gradient.
+    `source`, `by`, `scope` and `stage` are as in `series`. Only intervals that begin at step `since` or
+    later and end at step `until` or earlier are counted. `rates` are learning rate and weight decay, by
+    default as the run recorded them; if they are unknown, the growth is not split into decay and gradient.
 
     >>> import normscope as ns
     >>> (early,) = ns.norm_budget("t5-base", until=51_000)
     >>> early.until, round(early.growth), round(early.radial), round(early.diffusive)
     (51000, 1825709, 794502, 1031208)
     """
+    if rates is not None:
+        check_kind("rates", rates, Rates)
     selection = Selection(None, by, scope, stage, since, until)
     with opened_run(source) as run:
         if run is not None:
@@ -144,7 +147,7 @@ def norm_budget(
             "it does not follow from norms alone"
         )
     sums = sums_from_cosine(reference("t5-base"), reference("t5-base-cosine"))
-    return NormBudgets(by, (budget(sums, since, until, rates),))
+    return NormBudgets(by, (budget(sums, selection.since, selection.until, rates),))
 
 
 def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBudget]:
@@ -154,7 +157,10 @@ def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBud
     found = [sums for sums in found if len(sums.between(selection.since, selection.until).steps)]
     if not found:
         where = f" {selection.window}" if selection.window else ""
-        raise SeriesError(f"{run.path} contains no two consecutive checkpoints{where}: no budget")
+        raise SeriesError(
+            f"{run.path} contains no two consecutive checkpoints{where}, which a norm budget needs; "
+            "scan at least two, or choose other steps"
+        )
     return [budget(sums, selection.since, selection.until, rates) for sums in found]
 
 
@@ -166,8 +172,7 @@ def budget(
     if not len(kept.steps):
         end = f" and ends at step {until} or earlier" if until is not None else ""
         raise SeriesError(f"{sums.name}: no interval begins at step {since} or later{end}")
-    radial, diffusive = 2 * kept.dot, kept.sumsq_delta
-    growth = radial + diffusive
+    growth, radial, diffusive = (UPDATE_MEASURES[name](kept) for name in ("growth", "radial", "diffusive"))
     decay = _decay(kept, rates) if rates is not None else None
     total = float(growth.sum())
     result = NormBudget(
@@ -204,19 +209,16 @@ def _mean_alignment(sums: IntervalSums) -> float:
 
 
 def _table(sums: IntervalSums, decay: NDArray[np.float64] | None) -> Table:
-    growth = formulas.growth(sums.dot, sums.sumsq_delta)
     columns = {
-        "step": sums.steps.astype(int).tolist(),
-        "previous": sums.previous.astype(int).tolist(),
-        "growth": growth.tolist(),
-        "radial": (2 * sums.dot).tolist(),
-        "diffusive": sums.sumsq_delta.tolist(),
-        "alignment": sums.alignment.tolist(),
-        "update": np.sqrt(sums.sumsq_delta).tolist(),
+        "step": sums.steps.astype(int),
+        "previous": sums.previous.astype(int),
+        **{name: UPDATE_MEASURES[name](sums) for name in ("growth", "radial", "diffusive")},
+        "alignment": sums.alignment,
+        "update": UPDATE_MEASURES["update"](sums),
     }
     if decay is not None:
-        columns |= {"decay": decay.tolist(), "gradient": (growth - decay).tolist()}
-    return Table(columns)
+        columns |= {"decay": decay, "gradient": columns["growth"] - decay}
+    return Table({name: values.tolist() for name, values in columns.items()})
 
 
 def _sentences(result: NormBudget) -> list[str]:
@@ -224,7 +226,9 @@ def _sentences(result: NormBudget) -> list[str]:
     sentences = [f"{result.group}: {_split(result, when)}"]
     if result.decay is not None and result.gradient is not None and result.gradient > 0:
         share = -result.decay / result.gradient
-        sentences.append(f"Weight decay took back {share:.0%} of what the gradients added to ρ² {when}.")
+        sentences.append(
+            f"Weight decay took back {100 * share:.0f} % of what the gradients added to ρ² {when}."
+        )
     return sentences
 
 
@@ -255,7 +259,7 @@ def _split(result: NormBudget, when: str) -> str:
             f"the diffusive part alone would have added {share:.1f} times the growth of ρ² {when}; "
             f"the radial part, which weight decay makes negative, removed the rest ({angle})."
         )
-    return f"{share:.0%} of the growth {when} is diffusive: {_regime(share)} ({angle})."
+    return f"{100 * share:.0f} % of the growth {when} is diffusive: {_regime(share)} ({angle})."
 
 
 def _regime(share: float) -> str:

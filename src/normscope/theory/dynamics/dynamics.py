@@ -27,7 +27,7 @@ from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates
 from normscope.theory.laws.laws import Array
 
 _UNKNOWN_SCALING = 1 / 3
-_SETTLED = 0.01  # ρ² this close to its equilibrium, relatively, counts as there
+_SETTLED = 0.01  # relative distance of ρ² from its equilibrium that counts as settled
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +42,12 @@ class Drive:
     weights: Array
 
 
-def transition(start: float, end: float, rates: Rates) -> tuple[float, float]:
-    """(A, S) with ρ²_end = A·ρ²_start + S·D, for a drive that is constant in between."""
-    kept, gained = transitions(np.array([start, end]), rates)
-    return float(kept[0]), float(gained[0])
-
-
 def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:
-    """(A, S) of every interval between increasing `edges`.
+    """(A, S) with ρ²_end = A·ρ²_start + S·D, for every interval between increasing `edges`.
 
-    An interval is divided into pieces, at most SEGMENTS in all, with constant rates in each and a sum in
-    closed form: exact for constant rates, the midpoint rule for a schedule.
+    The drive D is constant in an interval. An interval is divided into pieces, at most SEGMENTS in all,
+    with constant rates in each and a sum in closed form: exact for constant rates, the midpoint rule
+    for a schedule.
     """
     pieces = np.clip(np.diff(edges), 1, max(SEGMENTS // max(len(edges) - 1, 1), 8)).astype(int)
     kept, gained = np.ones(len(pieces)), np.zeros(len(pieces))
@@ -127,8 +122,8 @@ class DriveEstimate:
 
 def expected_drive(found: Drive) -> DriveEstimate:
     """The drive of the later half, with the scatter between its four parts as that of the future."""
-    there = np.isfinite(found.values) & (found.weights > 0)
-    ends, values, weights = found.steps[1:][there], found.values[there], found.weights[there]
+    known = np.isfinite(found.values) & (found.weights > 0)
+    ends, values, weights = found.steps[1:][known], found.values[known], found.weights[known]
     late = ends > ends[-1] / 2 if (ends > ends[-1] / 2).sum() >= 2 else np.ones(len(ends), dtype=bool)
     value = _mean(values[late], weights[late])
     if value <= 0:
@@ -137,7 +132,7 @@ def expected_drive(found: Drive) -> DriveEstimate:
     means = np.array([_mean(values[part], weights[part]) for part in parts])
     scatter = float(np.std(means, ddof=1) / value) if len(means) > 1 else 0.5
     error = scatter * np.sqrt(1 + 1 / len(means))
-    lengths = np.diff(found.steps)[there][late]
+    lengths = np.diff(found.steps)[known][late]
     jitter = float(np.var(values[late]) * lengths.mean()) / value**2
     return DriveEstimate(value, error, _drift(ends, values, weights, value), jitter)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from normscope.errors import UsageError
+from normscope.option_checks import check_integer, check_kind, check_number
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.dynamics import (
     Equilibrium,
@@ -22,8 +24,9 @@ from normscope.theory.dynamics.learning_rates import Rates, is_file, scheduled
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.growth import MIN_POINTS, check, fit_series
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
-from normscope.theory.measures.time_series import Series, clean_series
+from normscope.theory.measures.time_series import LARGEST_STEP, Series, clean_series
 
 CURVE_POINTS = 60
 DEFAULT_MOMENTUM = 0.9
@@ -33,9 +36,10 @@ DEFAULT_MOMENTUM = 0.9
 class Plan:
     """How training continues; None keeps what the run recorded last.
 
-    `schedule` is constant, cosine, linear, inverse-sqrt, wsd, or a CSV file with the columns step and lr.
-    It begins at the last step of the run and ends at the step asked for. `momentum` is Adam's β₁ or
-    SGD's momentum; it is used only for the angle of a single step.
+    `lr` is the learning rate, `weight_decay` the decoupled weight decay. `schedule` is constant, cosine,
+    linear, inverse-sqrt, wsd, or a CSV file with the columns step and lr. It begins at the last step of
+    the run and ends at the step asked for. `momentum` is Adam's β₁ or SGD's momentum; it is used only for
+    the angle of a single step at the equilibrium.
 
     >>> import normscope as ns
     >>> plan = ns.Plan(lr=1e-3, weight_decay=0.1, schedule="cosine")
@@ -45,23 +49,33 @@ class Plan:
 
     lr: float | None = None
     weight_decay: float | None = None
-    schedule: str | None = None
+    schedule: str | os.PathLike[str] | None = None
     momentum: float = DEFAULT_MOMENTUM
-    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for option in ("lr", "weight_decay"):
+            if getattr(self, option) is not None:
+                object.__setattr__(self, option, check_number(option, getattr(self, option), 0))
+        check_number("momentum", self.momentum, 0, 1)
+        if self.schedule is not None:
+            check_kind("schedule", self.schedule, (str, os.PathLike), "a name or a CSV file")
+            object.__setattr__(self, "schedule", os.fspath(self.schedule))
 
     @property
     def given(self) -> bool:
-        """Whether it differs from training going on as before."""
-        return self != Plan(seed=self.seed)
+        """Whether anything was given."""
+        return self != Plan()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecast(Tabular):
     """The norm at a later step with a 95 % interval, the method, and the equilibrium norm.
 
     `method` is "dynamics" (the norm recursion) or "laws". `laws` gives the value of each candidate law
     at step `to`. `by_law` is (value, low, high) by the laws alone, whatever the method. `past` are the
-    points that the forecast rests on.
+    points that the forecast rests on, `curve` is the table of later steps. `drive` is what the gradients
+    add to ρ² per η² and step; `equilibrium` is where that balances weight decay, `angle_one_step` the
+    angle between the parameters before and after one step there.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 600_000)
@@ -77,7 +91,7 @@ class Forecast(Tabular):
     low: float
     high: float
     method: str
-    laws: dict[str, float]
+    laws: dict[str, float] = field(hash=False)
     by_law: tuple[float, float, float]
     equilibrium: Equilibrium | None
     angle_one_step: float | None
@@ -113,21 +127,20 @@ def forecast(
 
     `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. If the run recorded its
     learning rate, or `plan` gives one, the norm recursion is fitted to the run and continued under the
-    plan. Otherwise the growth laws that fit are continued.
+    plan. Otherwise the growth laws that fit are continued. There are no random numbers in a forecast.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 524_288, until=262_144)
     >>> round(ahead.low), round(ahead.value), round(ahead.high)
     (3541, 4084, 4533)
     """
+    check_kind("plan", plan, Plan)
     selection = Selection(measure, "total", scope, stage, since, until)
     with opened_run(source) as run:
         series = load_one(run or source, selection, MIN_POINTS)
-        if run is None:
-            return forecast_series(series, to, plan)
-        if series.unit == "norm":
+        if run is not None and series.unit == "norm":
             return forecast_series(series, to, plan, Rates.of_run(run, stage))
-        if plan.given:
+        if plan.given and series.unit != "norm" and (run is not None or series.unit in MEASURES):
             raise UsageError(
                 f"learning rate, weight decay, schedule and momentum predict the norm, not {series.unit}; "
                 "leave them out, or forecast the norm"
@@ -137,6 +150,7 @@ def forecast(
 
 def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rates | None = None) -> Forecast:
     """Forecast one series; `recorded` are the rates of its past, where they are known."""
+    to = check_integer("to", to, most=LARGEST_STEP)
     cleaned = clean_series(series)
     steps, values = check(cleaned.series)
     if to <= steps[-1]:
@@ -144,7 +158,7 @@ def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rate
             f"{series.name} already reaches step {int(steps[-1])}; forecast to a later one, not {to}"
         )
     ahead = np.unique(np.linspace(steps[-1], to, CURVE_POINTS)[1:].round())
-    result = _by_law(cleaned.series, steps, values, ahead, plan.seed)
+    result = _by_law(cleaned.series, steps, values, ahead)
     result = replace(result, notes=(*cleaned.notes, *result.notes))
     rates = _rates(plan, recorded, steps[-1], float(to))
     if rates is not None and (values > 0).all():
@@ -176,12 +190,12 @@ def _rates(plan: Plan, recorded: Rates | None, now: float, to: float) -> tuple[R
     last = recorded.at(np.array([now])) if recorded is not None else (np.array([plan.lr]), np.zeros(1))
     lr = float(last[0][0]) if plan.lr is None else plan.lr
     decay = float(last[1][0]) if plan.weight_decay is None else plan.weight_decay
-    future = scheduled(plan.schedule or "constant", lr, decay, now, to)
+    future = scheduled(os.fspath(plan.schedule or "constant"), lr, decay, now, to)
     return recorded or Rates.constant(lr, decay), future
 
 
-def _by_law(series: Series, steps: Array, values: Array, ahead: Array, seed: int) -> Forecast:
-    fit = fit_series(series, seed=seed)
+def _by_law(series: Series, steps: Array, values: Array, ahead: Array) -> Forecast:
+    fit = fit_series(series)
     names = fit.candidates if len(steps) >= ENOUGH_TO_CHOOSE else (fit.best,)
     found = extrapolate(names, steps, values)
     value, low, high = interval(found, ahead, steps, values)
@@ -220,6 +234,11 @@ def _by_dynamics(
     value, low, high = (np.sqrt(np.maximum(curve, 0.0)) for curve in (middle, *bounds))
     lr, decay = (float(rate[0]) for rate in future.at(ahead[-1:]))
     rest = equilibrium(expected, sumsq, lr, decay, now)
+    if not rest.angular_update and plan.momentum != DEFAULT_MOMENTUM:
+        raise UsageError(
+            f"momentum={plan.momentum:g} has no effect: it gives the angle of a step at the equilibrium, and "
+            "there is none without weight decay and growth; leave it out (--momentum)"
+        )
     angle = one_step_angle(rest.angular_update, plan.momentum) if rest.angular_update else None
     return replace(
         result,

@@ -14,9 +14,9 @@ def forecast_sentences(result: Forecast) -> list[str]:
     """The expected value, how it was found, and the equilibrium."""
     change = result.value / result.value_now - 1 if result.value_now else 0.0
     sentences = [
-        f"{result.series} is expected at {result.value:.4g} at step {result.to:,} "
-        f"(95 % interval {result.low:.4g} to {result.high:.4g}), {change:+.1%} from {result.value_now:.4g} "
-        f"at step {result.now:,}."
+        f"{result.past.subject} is expected at {result.value:.4g} at step {result.to:,} "
+        f"(95 % interval {result.low:.4g} to {result.high:.4g}), {100 * change:+.1f} % from "
+        f"{result.value_now:.4g} at step {result.now:,}."
     ]
     if result.method == "laws":
         laws = ", ".join(f"{name} {value:.4g}" for name, value in result.laws.items())
@@ -26,10 +26,10 @@ def forecast_sentences(result: Forecast) -> list[str]:
         f"It follows from the norm recursion, fitted to the run and continued. The growth laws, which ignore "
         f"learning rate and weight decay, give {value:.4g} ({low:.4g} to {high:.4g})."
     )
-    return [*sentences, *_rest_sentences(result)]
+    return [*sentences, *_equilibrium_sentences(result)]
 
 
-def _no_rest(rest: Equilibrium | None) -> str:
+def _why_no_equilibrium(rest: Equilibrium | None) -> str:
     if rest is not None and rest.lr == 0:
         return "with learning rate 0 the norm no longer moves"
     if rest is not None and rest.weight_decay > 0:
@@ -37,10 +37,10 @@ def _no_rest(rest: Equilibrium | None) -> str:
     return "without weight decay nothing balances the growth"
 
 
-def _rest_sentences(result: Forecast) -> list[str]:
+def _equilibrium_sentences(result: Forecast) -> list[str]:
     rest = result.equilibrium
     if rest is None or not rest.exists or rest.norm is None or rest.half_life is None:
-        return [f"There is no equilibrium: {_no_rest(rest)}."]
+        return [f"There is no equilibrium: {_why_no_equilibrium(rest)}."]
     where = f"With learning rate {rest.lr:g} and weight decay {rest.weight_decay:g}"
     band = f"{rest.norm:.4g} (95 % interval {rest.low:.4g} to {rest.high:.4g})"
     way = "it is there already" if not rest.steps else f"the distance halves every {rest.half_life:,} steps"

@@ -43,6 +43,7 @@ def predicted_change(cell: Cell, norm: str, base: Mapping[str, Any] | None = Non
     rate, decay = cell.get("mean_lr") or cell["lr"], cell["weight_decay"]
     if not start or not update or rate * decay >= 1:
         return None
+    # With momentum β, an update counts for (1 + β)/(1 − β) independent ones.
     walk = 1.0 if base is None else one_step_angle(1.0, momentum(cell, base)) ** -2
     rest = equilibrium(DriveEstimate(walk * update**2, 0.0, 0.0), start**2, rate, decay)
     return math.log2(rest.norm / start) if rest.norm else None

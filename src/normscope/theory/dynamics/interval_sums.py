@@ -42,9 +42,9 @@ class IntervalSums:
 def sums_of_group(grouped: Grouped, column: int) -> IntervalSums:
     """The intervals of one group whose two ends were both measured."""
     arrays = [getattr(grouped, n)[:, column] for n in ("sumsq_previous", "sumsq", "dot", "sumsq_delta")]
-    there = np.isfinite(np.stack(arrays)).all(axis=0) & (grouped.previous >= 0)
-    times = grouped.previous[there].astype(float), grouped.steps[there].astype(float)
-    return IntervalSums(grouped.groups[column], *times, *(array[there] for array in arrays))
+    known = np.isfinite(np.stack(arrays)).all(axis=0) & (grouped.previous >= 0)
+    times = grouped.previous[known].astype(float), grouped.steps[known].astype(float)
+    return IntervalSums(grouped.groups[column], *times, *(array[known] for array in arrays))
 
 
 def sums_from_cosine(norm: Series, cosine: Series) -> IntervalSums:
@@ -54,15 +54,17 @@ def sums_from_cosine(norm: Series, cosine: Series) -> IntervalSums:
     precise as the digits of the curves allow, while a run file's own sums have a relative error of 1e-7.
     """
     norm, cosine = clean_series(norm, len(norm)).series, clean_series(cosine, len(cosine)).series
-    place = np.searchsorted(norm.steps, cosine.steps)
-    known = (place > 0) & (place < len(norm))
-    known[known] &= norm.steps[place[known]] == cosine.steps[known]
+    index = np.searchsorted(norm.steps, cosine.steps)
+    known = (index > 0) & (index < len(norm))
+    known[known] &= norm.steps[index[known]] == cosine.steps[known]
     if not known.any():
-        raise SeriesError(f"{norm.name} and {cosine.name} share no step after the first: no budget")
-    place, angle = place[known], cosine.values[known]
-    before, after = norm.values[place - 1], norm.values[place]
-    inner = before * after * angle
-    times = norm.steps[place - 1].astype(float), norm.steps[place].astype(float)
+        raise SeriesError(
+            f"{norm.name} and {cosine.name} share no step after the first, so there is no interval to budget"
+        )
+    index, cosines = index[known], cosine.values[known]
+    before, after = norm.values[index - 1], norm.values[index]
+    inner = before * after * cosines
+    times = norm.steps[index - 1].astype(float), norm.steps[index].astype(float)
     return IntervalSums(
         norm.name, *times, before**2, after**2, inner - before**2, before**2 + after**2 - 2 * inner
     )

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from normscope.errors import SeriesError, UsageError
+from normscope.option_checks import check_number
 from normscope.run import Run
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.time_series import read_csv
+from normscope.theory.measures.series_sources import Source, opened_run
+from normscope.theory.measures.time_series import Series, read_csv
 
 SEGMENTS = 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Rates:
-    """Learning rate and decoupled weight decay at some steps; linear in between, constant outside.
+    """Learning rate `lr` and decoupled `weight_decay` at some `steps`; linear in between, constant outside.
 
     >>> import numpy as np
-    >>> from normscope.theory.dynamics.learning_rates import Rates
-    >>> rates = ns.Rates(np.array([0.0, 100.0]), np.array([1e-3, 0.0]), np.array([0.1, 0.1]))
+    >>> rates = ns.Rates(steps=[0, 100], lr=[1e-3, 0], weight_decay=[0.1, 0.1])
     >>> rates.at(np.array([50.0, 500.0]))
     (array([0.0005, 0.    ]), array([0.1, 0.1]))
     """
@@ -32,6 +35,17 @@ class Rates:
     lr: Array
     weight_decay: Array
 
+    def __init__(self, steps: ArrayLike, lr: ArrayLike, weight_decay: ArrayLike) -> None:
+        rates = {"lr": lr, "weight_decay": weight_decay}
+        found = {name: Series(f"rates, {name}", steps, values).values for name, values in rates.items()}
+        found["steps"] = np.asarray(steps, dtype=np.float64)
+        if not len(found["steps"]) or (np.diff(found["steps"]) < 0).any():
+            raise UsageError(f"rates need one step or more, in increasing order; got {steps!r}")
+        if not all(np.isfinite(values).all() for values in found.values()):
+            raise UsageError("rates must be finite numbers; got NaN or infinity")
+        for name, values in found.items():
+            object.__setattr__(self, name, values)
+
     @classmethod
     def constant(cls, lr: float, weight_decay: float) -> Rates:
         """The same at every step."""
@@ -39,9 +53,15 @@ class Rates:
         return cls(np.zeros(1), np.array([lr]), np.array([weight_decay]))
 
     @classmethod
-    def of_run(cls, run: Run, stage: str | None = None) -> Rates | None:
-        """The rates that a run recorded, weight decay 0 if it recorded none; None without a learning rate."""
-        lr, decay = _scalar(run, "lr", stage), _scalar(run, "weight_decay", stage)
+    def of_run(cls, source: Source, stage: str | None = None) -> Rates | None:
+        """The rates that a run recorded, weight decay 0 if it recorded none; None without a learning rate.
+
+        `source` is a run or the path of a run file, `stage` one of its stages.
+        """
+        with opened_run(source) as run:
+            if run is None:
+                raise UsageError(f"only a run file contains recorded rates; got {source!r}")
+            lr, decay = _scalar(run, "lr", stage), _scalar(run, "weight_decay", stage)
         if not len(lr):
             return None
         decays = np.interp(lr[:, 0], decay[:, 0], decay[:, 1]) if len(decay) else np.zeros(len(lr))
@@ -63,14 +83,12 @@ class Rates:
 
 def check_rates(lr: float, weight_decay: float) -> None:
     """Refuse rates that no optimizer can use."""
-    if not (np.isfinite(lr) and lr >= 0):
-        raise UsageError(f"the learning rate must be a finite number of at least 0, got {lr}")
-    if not (np.isfinite(weight_decay) and weight_decay >= 0):
-        raise UsageError(f"the weight decay must be a finite number of at least 0, got {weight_decay}")
+    for name, value in (("the learning rate", lr), ("the weight decay", weight_decay)):
+        check_number(name, value, 0)
     if lr * weight_decay >= 1:
         raise UsageError(
             f"learning rate × weight decay is {lr * weight_decay:g}; it must be below 1, "
-            "for at 1 a single step erases the parameters"
+            "because at 1 a single step erases the parameters"
         )
 
 
@@ -101,9 +119,9 @@ def scheduled(name: str, lr: float, weight_decay: float, start: float, end: floa
     return Rates(steps, rates, np.full(len(steps), weight_decay))
 
 
-def is_file(schedule: str | None) -> bool:
+def is_file(schedule: str | os.PathLike[str] | None) -> bool:
     """Whether a schedule is a CSV file rather than a name."""
-    return schedule is not None and (schedule.endswith(".csv") or Path(schedule).is_file())
+    return schedule is not None and (os.fspath(schedule).endswith(".csv") or Path(schedule).is_file())
 
 
 def _from_csv(name: str, weight_decay: float) -> Rates:

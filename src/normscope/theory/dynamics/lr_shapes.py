@@ -43,7 +43,7 @@ class LRShape:
 
     def __post_init__(self) -> None:
         if self.name not in SCHEDULES:
-            raise UsageError(f"a schedule is one of {', '.join(SCHEDULES)}, not {self.name!r}")
+            raise UsageError(f"unknown schedule {self.name!r}: expected {', '.join(SCHEDULES)}")
 
     def factor(self, step: npt.ArrayLike, start: float, end: float) -> _Factor:
         """Factor of the peak rate at one step or at an array of steps from `start` to `end`."""

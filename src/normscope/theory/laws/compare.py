@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.errors import SeriesError
+from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.table import Table, Tabular
@@ -18,7 +19,7 @@ from normscope.theory.laws.laws import Array
 from normscope.theory.laws.wording import comparison_sentences
 from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
 from normscope.theory.measures.time_series import Series, clean_series
-from normscope.words import some
+from normscope.words import joined, some
 
 TOLERANCE = 0.01  # runs closer than this at a step count as equal there
 _ENOUGH_STEPS = 5
@@ -49,14 +50,14 @@ class GroupDifference:
     differs: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Tabular):
     """Two runs compared over the steps that both cover; the group that differs most comes first.
 
     >>> import normscope as ns
     >>> comparison = ns.compare("t5-base", "t5-base")
     >>> comparison.sentences[0]
-    't5-base (a) and t5-base (b) do not differ by more than 1% and noise over steps 0 to 524,288.'
+    't5-base (a) and t5-base (b) do not differ by more than 1 % and noise over steps 0 to 524,288.'
     """
 
     a: str
@@ -103,8 +104,9 @@ def compare(
 ) -> Comparison:
     """Compare two sources group by group, over the steps that both cover.
 
-    `a` and `b` are sources as in `series`, and so are the options. `scope` and `stage` apply to the runs
-    among them. `seed` is the seed of the bootstrap that gives the exponents' intervals.
+    `a` and `b` are sources as in `series`; `by`, `measure`, `scope`, `stage`, `since` and `until` are as
+    there. `scope` and `stage` apply to the runs among them. `seed` is the seed of the bootstrap that gives
+    the exponents' intervals; `progress` is called with (done, total, group).
 
     >>> import numpy as np
     >>> import normscope as ns
@@ -113,6 +115,8 @@ def compare(
     >>> round(found.exponent_a.value, 2), round(found.exponent_b.value, 2), found.differs
     (0.5, 0.6, True)
     """
+    check_progress(progress)
+    seed = check_seed(seed)
     selection = Selection(measure, by, scope, stage, since, until)
     left, right = ({series.name: series for series in side} for side in _load_both(a, b, selection))
     shared = [name for name in left if name in right]
@@ -233,7 +237,7 @@ def _comparison(
         a=titles[0],
         b=titles[1],
         by=selection.by,
-        measure=selection.measure or "norm",
+        measure=_measure(left, right),
         first_step=min(span[0] for _, span in found),
         last_step=max(span[1] for _, span in found),
         groups=tuple(groups),
@@ -242,6 +246,12 @@ def _comparison(
         sentences=(),
     )
     return replace(result, sentences=tuple(comparison_sentences(result, TOLERANCE)))
+
+
+def _measure(left: dict[str, Series], right: dict[str, Series]) -> str:
+    """What was compared; both names if the sources call it differently."""
+    units = [next(iter(side.values())).unit for side in (left, right)]
+    return joined(dict.fromkeys(unit for unit in units if unit)) or "value"
 
 
 def _with_p_values(groups: Sequence[GroupDifference]) -> list[GroupDifference]:

@@ -27,8 +27,8 @@ _SPACING_RANGE = 4.0  # weights by spacing are at most this factor above or belo
 _SOFT = 2.5  # residuals beyond this many standard deviations begin to have less weight
 _ROUNDS = 4
 _ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
-_NOTHING = 1e-9
-_SAME_PHI = 0.05
+_NOTHING = 1e-9  # the weight of an isolated outlier
+_SAME_PHI = 0.05  # φ has converged when it changes by less
 _HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation can explain that
 
 

@@ -107,8 +107,8 @@ def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -
     """Search ever finer grids, for a law that is not smooth in its shape."""
     assert law.bounds is not None
     low, high = law.bounds(steps)
-    place, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
-    reach = float(steps[min(place + apart, len(steps) - 1)] - steps[max(place - apart, 0)]) / 2
+    index, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
+    reach = float(steps[min(index + apart, len(steps) - 1)] - steps[max(index - apart, 0)]) / 2
     found = start
     for _ in range(_ZOOMS):
         shapes = np.clip(found[-1] + np.linspace(-reach, reach, 9), low, high)
@@ -166,22 +166,22 @@ def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -
 
 def _polish(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
     """Levenberg–Marquardt from `params`, with the shape kept inside its bounds."""
-    here = _Place(law, steps, values, metric, params)
+    current = _Iterate(law, steps, values, metric, params)
     damping = _LEAST_DAMPING
     for _ in range(_POLISH_STEPS):
-        there = _Place(law, steps, values, metric, here.step(damping))
-        settled = abs(here.rss - there.rss) <= _TOLERANCE * here.rss
-        if there.rss < here.rss:  # never true of NaN
-            here, damping = there, max(damping / 100, _LEAST_DAMPING)
+        trial = _Iterate(law, steps, values, metric, current.step(damping))
+        settled = abs(current.rss - trial.rss) <= _TOLERANCE * current.rss
+        if trial.rss < current.rss:  # never true of NaN
+            current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:
             damping *= 10
         if (settled and damping <= 1e-8) or damping > 1e4:
             break
-    return Fit(law, here.params, here.rss) if np.isfinite(here.rss) else None
+    return Fit(law, current.params, current.rss) if np.isfinite(current.rss) else None
 
 
-class _Place:
-    """Parameters with their residuals, and the damped Gauss–Newton step from there.
+class _Iterate:
+    """Trial parameters with their residuals, and the damped Gauss–Newton step from there.
 
     Only the shape takes the step; the coefficients are then solved for (Golub and Pereyra's variable
     projection). This follows the curved valley that a power and its coefficients form.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from normscope.errors import SeriesError
+from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
 from normscope.theory.laws.fitting import robust_deviation
@@ -46,7 +47,7 @@ class GroupFit:
     differs: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GroupFits(Tabular):
     """The fits of all groups of one run; `failed` gives the reason for each group that has no fit.
 
@@ -60,7 +61,7 @@ class GroupFits(Tabular):
     measure: str
     groups: tuple[GroupFit, ...]
     fits: tuple[GrowthFit, ...]
-    failed: dict[str, str]
+    failed: dict[str, str] = field(hash=False)
     sentences: tuple[str, ...]
 
     @property
@@ -86,16 +87,20 @@ def fit_groups(
 
     `source`, `by`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. A group differs if
     neither the spread of the other groups nor its own interval explains its exponent, at 5 % after Holm's
-    correction. A source without groups takes by="total" alone.
+    correction. A source without groups takes by="total" alone. `seed` is the seed of the bootstrap that
+    gives the exponents' intervals; `progress` is called with (done, total, group).
 
     >>> import normscope as ns
     >>> ns.fit_groups("t5-base", by="total").sentences[0]
     '1 group by total with exponent 0.559.'
     """
+    check_progress(progress)
+    seed = check_seed(seed)
     series = load(source, Selection(measure, by, scope, stage, since, until), MIN_POINTS)
     fits, failed = _fit_all(series, seed, progress)
     groups = _compare(fits, {s.name: s for s in series})
-    return GroupFits(by, measure or "norm", groups, tuple(fits), failed, group_sentences(groups, failed, by))
+    sentences = group_sentences(groups, failed, by)
+    return GroupFits(by, series[0].unit or "value", groups, tuple(fits), failed, sentences)
 
 
 def _fit_all(
@@ -136,7 +141,7 @@ def _group(fit: GrowthFit, series: Series, p_value: float | None) -> GroupFit:
 
 
 def exponent_p_values(exponents: Sequence[Interval | None]) -> list[float | None]:
-    """For each exponent the p-value, with Holm's correction, that it is like the others; None without one.
+    """The p-value of each exponent for being like the others, Holm-corrected; None without an exponent.
 
     The others give a centre (their median) and a spread (from their median deviation), to which the
     exponent's own standard error is added. Student's t with n − 2 degrees of freedom keeps false alarms
@@ -144,23 +149,23 @@ def exponent_p_values(exponents: Sequence[Interval | None]) -> list[float | None
     """
     from scipy.special import stdtr
 
-    there = [(i, exponent) for i, exponent in enumerate(exponents) if exponent is not None]
-    if len(there) < 4:
+    known = [(i, exponent) for i, exponent in enumerate(exponents) if exponent is not None]
+    if len(known) < 4:
         return [None] * len(exponents)
-    values = np.array([exponent.value for _, exponent in there])
-    errors = np.array([exponent.standard_error for _, exponent in there])
+    values = np.array([exponent.value for _, exponent in known])
+    errors = np.array([exponent.standard_error for _, exponent in known])
     scores = np.array([_distance(values, errors, i) for i in range(len(values))])
-    corrected = holm(2 * stdtr(len(there) - 2, -np.abs(scores)))
-    place = {i: p for (i, _), p in zip(there, corrected, strict=True)}
-    return [place.get(i) for i in range(len(exponents))]
+    corrected = holm(2 * stdtr(len(known) - 2, -np.abs(scores)))
+    by_index = {i: p for (i, _), p in zip(known, corrected, strict=True)}
+    return [by_index.get(i) for i in range(len(exponents))]
 
 
-def _distance(values: Array, errors: Array, place: int) -> float:
+def _distance(values: Array, errors: Array, index: int) -> float:
     """Distance of one exponent from the median of the others, in standard deviations."""
-    others = np.delete(values, place)
+    others = np.delete(values, index)
     centre = float(np.median(others))
-    scale = float(np.hypot(max(robust_deviation(others - centre), 1e-3), errors[place]))
-    return float((values[place] - centre) / scale)
+    scale = float(np.hypot(max(robust_deviation(others - centre), 1e-3), errors[index]))
+    return float((values[index] - centre) / scale)
 
 
 def holm(p_values: Array) -> list[float]:

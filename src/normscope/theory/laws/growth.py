@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.errors import SeriesError, UsageError
+from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
@@ -43,19 +44,21 @@ class LawFit:
 
     name: str
     formula: str
-    params: dict[str, float]
+    params: dict[str, float] = field(hash=False)
     r2: float
     aicc: float | None
     delta: float | None = None
     holdout: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GrowthFit(Tabular):
     """Every law fitted to one series, the choice among them, and the free exponent with its interval.
 
     `best` is the answer if `decided`; otherwise the data cannot distinguish the `candidates`. `data` are
-    the points that were fitted.
+    the points that were fitted. `hardly_differ` are the laws with an R² close to the highest; `separating`
+    is, for each other candidate, the step until which training would have to go on to tell them apart;
+    `autocorrelation` is that of neighbouring residuals.
 
     >>> import numpy as np
     >>> import normscope as ns
@@ -77,7 +80,7 @@ class GrowthFit(Tabular):
     decided: bool
     candidates: tuple[str, ...]
     hardly_differ: tuple[str, ...]
-    separating: Mapping[str, int | None]
+    separating: Mapping[str, int | None] = field(hash=False)
     exponent: Interval | None
     autocorrelation: float | None
     sentences: tuple[str, ...]
@@ -132,12 +135,15 @@ def fit_growth(
     `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. R², AICc and the exponent
     are those of ordinary least squares; the choice rests on a robust fit (soft-L1, weights by spacing,
     autocorrelated errors). `seed` is the seed of the bootstrap that gives the exponent's interval.
+    `progress` is called with (done, total, note).
 
     >>> import normscope as ns
     >>> fit = ns.fit_growth("t5-base")
     >>> fit.best, fit.decided, fit.candidates
     ('power', False, ('power', 'sqrt-linear', 'piecewise'))
     """
+    check_progress(progress)
+    seed = check_seed(seed)
     series = load_one(source, Selection(measure, "total", scope, stage, since, until), MIN_POINTS)
     progress(0, 1, series.name)
     fit = fit_series(series, seed=seed)
@@ -168,7 +174,7 @@ def fit_series(series: Series, *, seed: int = 0) -> GrowthFit:
         separating=choice.separating,
         exponent=exponent,
         autocorrelation=evidence.phi,
-        sentences=growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.name),
+        sentences=growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.subject),
         notes=(*cleaned.notes, *_warnings(values), *_reservations(verdict, steps, values)),
         data=kept,
     )

@@ -40,7 +40,7 @@ def _checked(plugin: Plugin) -> Law:
 
 
 def _problem(law: Law) -> str:
-    """What would make every fit of this law fail; nothing for a sound one."""
+    """What would make every fit of this law fail; "" for a valid law."""
     steps = np.arange(8.0)
     if law.slope is not None and not (law.guesses and law.bounds):
         return "a law with a shape needs guesses and bounds"

@@ -1,5 +1,4 @@
-"""The growth laws, as data: a law is a link, a few basis functions of the step, and at most one shape
-parameter.
+"""The growth laws as data: a link, a few basis functions of the step, and at most one shape parameter.
 
     value(t) = link⁻¹( Σ_j β_j φ_j(t; q) )
 
@@ -241,5 +240,3 @@ LAWS: dict[str, Law] = {
         ),
     )
 }
-
-BASIC_LAWS: tuple[str, ...] = tuple(name for name, law in LAWS.items() if law.basic)

@@ -143,15 +143,17 @@ def comparison_sentences(result: Comparison, tolerance: float) -> list[str]:
 
 def _single_group(group: GroupDifference, result: Comparison, span: str, tolerance: float) -> str:
     if group.since is None:
-        return f"{result.a} and {result.b} do not differ by more than {tolerance:.0%} and noise over {span}."
+        bound = f"{100 * tolerance:.0f} % and noise"
+        return f"{result.a} and {result.b} do not differ by more than {bound} over {span}."
+    change = f"{100 * group.ratio - 100:+.1f} %"
     return (
-        f"{result.b} ends at {group.value_b:.4g}, {group.ratio - 1:+.1%} from the {group.value_a:.4g} "
-        f"of {result.a}, over {span}; they differ from step {group.since:,} on."
+        f"{result.b} ends at {group.value_b:.4g}, {change} from the {group.value_a:.4g} of {result.a}, "
+        f"over {span}; they differ from step {group.since:,} on."
     )
 
 
 def _difference(group: GroupDifference) -> str:
-    return f"{group.group} ({group.ratio - 1:+.1%}, from step {group.since:,} on)"
+    return f"{group.group} ({100 * group.ratio - 100:+.1f} %, from step {group.since:,} on)"
 
 
 def _both_powers(group: GroupDifference) -> str:

@@ -25,9 +25,15 @@ def cosine(dot: Sum, sumsq_previous: Sum, sumsq: Sum) -> Sum:
     return value
 
 
+def squared_distance(sumsq: Sum, dot_init: Sum, sumsq_first: Sum) -> Sum:
+    """Squared distance from the first checkpoint: ‖θ − θ₀‖² = ‖θ‖² − 2⟨θ₀, θ⟩ + ‖θ₀‖²."""
+    value: Sum = np.maximum(sumsq - 2 * dot_init + sumsq_first, 0)
+    return value
+
+
 def distance(sumsq: Sum, dot_init: Sum, sumsq_first: Sum) -> Sum:
     """Distance from the first checkpoint: ‖θ − θ₀‖, with an error of about 1e-4·‖θ‖ from cancellation."""
-    value: Sum = np.sqrt(np.maximum(sumsq - 2 * dot_init + sumsq_first, 0))
+    value: Sum = np.sqrt(squared_distance(sumsq, dot_init, sumsq_first))
     return value
 
 

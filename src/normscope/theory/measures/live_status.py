@@ -13,6 +13,7 @@ from normscope.run import NO_PREVIOUS, Run
 from normscope.theory.measures import formulas
 from normscope.theory.measures.measures import grouping, tensors_in_scope
 
+# The rows that a monitor writes: single updates, and the state before the first.
 LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
 
 
@@ -20,7 +21,7 @@ LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
 class LiveGroup:
     """One group at the newest step; None where it was not measured.
 
-    `exponent` is p in norm ∝ tᵖ, from half of the steps until now.
+    `exponent` is p in norm ∝ tᵖ, between the last record of the first half of the run and now.
     """
 
     group: str
@@ -55,6 +56,11 @@ def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
     ((step, records),) = run.query(f"SELECT MAX(step), COUNT(DISTINCT step) FROM weight WHERE {LIVE}", key)
     if step is None:
         raise RunFileError(f"{run.path} contains no record of a live run yet: normscope.Monitor writes them")
+    ((last,),) = run.query("SELECT MAX(step) FROM weight WHERE stage = ?", (stage,))
+    if last > step:  # the state before a first update, and no update: this is the first checkpoint of a scan
+        raise RunFileError(
+            f"{run.path} contains a scan and no record of a live run: 'normscope show {run.path}' prints it"
+        )
     half = run.query(
         f"SELECT MAX(step) FROM weight WHERE {LIVE} AND step <= ? AND step > 0", (*key, step // 2)
     )[0][0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from normscope.run import Run
 from normscope.table import Table, Tabular
-from normscope.theory.measures.measures import COMPOUND, run_series
+from normscope.theory.measures.measures import COMPOUND
+from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,33 @@ class LongTable(Tabular):
 
 
 def long_table(
-    run: Run, measure: str = "norm", *, by: str = "total", scope: str = "body", stage: str | None = None
+    source: Source,
+    measure: str | None = None,
+    *,
+    by: str = "total",
+    scope: str | None = None,
+    stage: str | None = None,
+    since: int = 0,
+    until: int | None = None,
 ) -> LongTable:
     """The values of a measure by step and group.
 
-    `measure` is one of MEASURES, a measure that a plugin recorded (see `series`), or `budget`: growth and
-    its radial and diffusive parts.
+    `source` and the keywords are those of `series`; `measure` may also be `budget`, for a run: growth and
+    its radial and diffusive parts. `since` and `until` leave out rows and change no value: an update at
+    the first step that is kept still compares with the checkpoint before it.
     """
-    measures = COMPOUND.get(measure, (measure,))
-    cells: dict[tuple[int, str, str], float] = {}
-    groups: dict[str, None] = {}
-    for name in measures:
-        for one in run_series(run, name, by=by, scope=scope, stage=stage):
-            groups.setdefault(one.name)
-            for step, value in zip(one.steps.tolist(), one.values.tolist(), strict=True):
-                cells[step, one.name, name] = value
-    return LongTable(measures, tuple(groups), tuple(sorted({step for step, _, _ in cells})), cells)
+    with opened_run(source) as run:
+        parts = COMPOUND.get(measure or "", (measure,)) if run is not None else (measure,)
+        found = [
+            one
+            for part in parts
+            for one in load(source if run is None else run, Selection(part, by, scope, stage, since, until))
+        ]
+    cells = {
+        (step, one.name, one.unit or "value"): value
+        for one in found
+        for step, value in zip(one.steps.tolist(), one.values.tolist(), strict=True)
+    }
+    measures = dict.fromkeys(one.unit or "value" for one in found)
+    groups = dict.fromkeys(one.name for one in found)
+    return LongTable(tuple(measures), tuple(groups), tuple(sorted({step for step, _, _ in cells})), cells)

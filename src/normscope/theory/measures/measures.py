@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import Place, in_scope
 from normscope.errors import RunFileError, UsageError
-from normscope.run import Run, TensorRow
+from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.theory.measures import formulas
 from normscope.theory.measures.time_series import Series
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
@@ -44,7 +44,7 @@ PAIRS = ("checkpoints", "updates")
 class Grouped:
     """The sums of each group at each step; arrays are [steps, groups], NaN where there is no value.
 
-    `previous` is the step that each step is compared with, −1 for none.
+    `previous` is the step that each step is compared with, NO_PREVIOUS for none.
     """
 
     steps: NDArray[np.int64]
@@ -89,10 +89,10 @@ def run_series(
         raise _unknown_measure(run, measure)
     found = []
     for column, name in enumerate(table.groups):
-        there = np.isfinite(table.values[:, column])
-        if there.any():
-            values = table.values[there, column]
-            found.append(Series(name, table.steps[there], values, unit=measure, scope=scope))
+        known = np.isfinite(table.values[:, column])
+        if known.any():
+            values = table.values[known, column]
+            found.append(Series(name, table.steps[known], values, unit=measure, scope=scope))
     return found
 
 
@@ -164,8 +164,11 @@ def _stage(run: Run, stage: str | None) -> str:
         )
     if stage is None:
         if len(stages) > 1:
-            raise UsageError(f"the run has several stages ({', '.join(stages)}): choose one with --stage")
+            names = ", ".join(stages)
+            raise UsageError(f"the run has several stages ({names}): choose one with stage (--stage)")
         return stages[0]
+    if stage not in stages and stages == [""]:
+        raise UsageError(f"the run has no stages, so stage={stage!r} has no effect; leave it out")
     if stage not in stages:
         raise UsageError(f"the run has no stage {stage!r}: it has {', '.join(map(repr, stages))}")
     return stage
@@ -179,7 +182,7 @@ def _tensors(run: Run, stage: str, scope: str) -> list[TensorRow]:
 
 
 def tensors_in_scope(tensors: list[TensorRow], scope: str) -> list[TensorRow]:
-    """The tensors that a scope counts."""
+    """The tensors of a scope."""
     return in_scope(tensors, scope, lambda tensor: (tensor.role, tensor.shape))
 
 
@@ -206,26 +209,26 @@ def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
     columns = "step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init"
     sql = f"SELECT {columns} FROM weight WHERE stage = ?"
     table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 8)
-    column = {tensor: i for i, tensor in enumerate(ids)}
-    place = np.array([column.get(int(t), -1) for t in table[:, 2]])
-    table, place = table[place >= 0], place[place >= 0]
+    index = {tensor: i for i, tensor in enumerate(ids)}
+    column = np.array([index.get(int(t), -1) for t in table[:, 2]])
+    table, column = table[column >= 0], column[column >= 0]
     steps, row = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
     previous = _previous(run, stage, steps, pairs)
 
     def dense(values: Array, keep: NDArray[np.bool_]) -> Array:
         out = np.full((len(steps), len(ids)), np.nan)
-        out[row[keep], place[keep]] = values[keep]
+        out[row[keep], column[keep]] = values[keep]
         return out
 
-    anyway = np.ones(len(table), dtype=bool)
+    every = np.ones(len(table), dtype=bool)
     paired = (table[:, 1] == previous[row]) & (previous[row] >= 0)
-    sumsq = dense(table[:, 3], anyway)
+    sumsq = dense(table[:, 3], every)
     dot, delta = dense(table[:, 5], paired), dense(table[:, 6], paired)
     init = dense(table[:, 7], ~np.isnan(table[:, 7]))
     before = _rows_of(sumsq, steps, previous)
     before = np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
     first = np.broadcast_to(sumsq[:1], sumsq.shape)
-    return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], anyway)))
+    return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], every)))
 
 
 def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None) -> NDArray[np.int64]:
@@ -237,13 +240,14 @@ def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None)
         return steps - 1
     at = np.searchsorted(checkpoints, steps)
     known = np.isin(steps, checkpoints) & (at > 0)
-    return np.where(known, checkpoints[np.maximum(at - 1, 0)], -1)
+    return np.where(known, checkpoints[np.maximum(at - 1, 0)], NO_PREVIOUS)
 
 
 def _rows_of(values: Array, steps: NDArray[np.int64], wanted: NDArray[np.int64]) -> Array:
+    """The rows of `values` at the steps `wanted`; NaN for a step that is not among `steps`."""
     at = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
-    there = steps[at] == wanted
-    return np.where(there[:, None], values[at], np.nan)
+    known = steps[at] == wanted
+    return np.where(known[:, None], values[at], np.nan)
 
 
 def _add(values: Array, index: NDArray[np.int64], groups: int) -> Array:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from normscope.run import Run
 from normscope.theory.measures.measures import group
 from normscope.words import some
@@ -97,7 +95,7 @@ def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
         )
     for alarms in run.artifacts("alarm").values():
         warnings += [f"step {alarm['step']}: {alarm['message']}" for alarm in alarms]
-    unchanging = constant(run)
+    unchanging = constant_tensors(run)
     if unchanging:
         warnings.append(
             f"{len(unchanging)} tensors never change ({some(unchanging, SHOWN)}): frozen, or buffers; "
@@ -106,15 +104,10 @@ def _warnings(run: Run, unknown: list[str], nonfinite: int) -> list[str]:
     return warnings
 
 
-def constant(run: Run) -> list[str]:
-    """Tensors that are the same at every checkpoint, if there are at least three."""
+def constant_tensors(run: Run) -> list[str]:
+    """Names of the tensors that are the same at every checkpoint; none with fewer than three checkpoints."""
     found = run.query(
         "SELECT name FROM weight JOIN tensor ON tensor.id = weight.tensor "
         "GROUP BY tensor HAVING count(sumsq_delta) >= 2 AND max(sumsq_delta) = 0 ORDER BY tensor"
     )
     return [row[0] for row in found]
-
-
-def growth_factor(summary: StageSummary) -> float:
-    """The last norm of the body over the first; NaN if that is zero."""
-    return summary.norm_last / summary.norm_first if summary.norm_first else float(np.nan)

@@ -10,7 +10,7 @@ from normscope.theory.measures.series_sources import Selection, Source, load
 from normscope.theory.measures.time_series import Series
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False)
 class SeriesSet(ResultSequence[Series]):
     """One series per group, in the order of the groups; a sequence of `Series`.
 

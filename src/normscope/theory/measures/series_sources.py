@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import SeriesError, UsageError
+from normscope.option_checks import check_integer, check_kind
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.theory.measures import measures
@@ -37,6 +38,11 @@ class Selection:
     until: int | None = None
 
     def __post_init__(self) -> None:
+        for option in ("measure", "by", "scope", "stage"):
+            _check_name(option, getattr(self, option))
+        object.__setattr__(self, "since", check_integer("since", self.since))
+        if self.until is not None:
+            object.__setattr__(self, "until", check_integer("until", self.until))
         if self.until is not None and self.until < self.since:
             raise UsageError(f"no step is both ≥ since={self.since} and ≤ until={self.until}")
 
@@ -57,12 +63,22 @@ class Selection:
         return " ".join(words)
 
 
+def _check_name(option: str, name: object) -> None:
+    """Refuse what is not a name; "" is the stage of an ordinary run, and nothing else."""
+    if option == "by" or name is not None:
+        check_kind(option, name, str, "a name")
+    if name == "" and option != "stage":
+        raise UsageError(f"{option} must be a name; got the empty text")
+
+
 def load(source: Source, selection: Selection = Selection(), least: int = 1) -> list[Series]:
     """Every series of `source` that is selected; at least one of them has `least` points or more."""
     with opened_run(source) as run:
         found = _of_run(run, selection) if run is not None else [_single(source, selection)]
     kept = [_within(series, selection) for series in found]
     whole, left = max(found, key=len), max(map(len, kept))
+    if not len(whole):
+        raise SeriesError(f"{whole.name} has no points; expected at least one step with its value")
     if left < min(least, len(whole)):
         raise SeriesError(
             f"{whole.name}: {left} of {len(whole)} points are left {selection.window}, and at least "
@@ -96,7 +112,7 @@ def opened_run(source: Source) -> Iterator[Run | None]:
 
 
 def is_bundled(source: object) -> bool:
-    """Whether the source names a series that comes with the package; a file of that name goes first."""
+    """Whether the source names a series that comes with the package; a file of that name takes precedence."""
     return isinstance(source, (str, Path)) and str(source) in REFERENCES and not Path(source).exists()
 
 
@@ -114,8 +130,8 @@ def _existing(source: str | Path) -> Path:
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise UsageError(
-            f"{source} {kind}; expected a run file (made by 'normscope scan'), a CSV file with the columns "
-            f"step and norm, or a bundled series: {', '.join(REFERENCES)}"
+            f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), a CSV file "
+            f"with the columns step and norm, or a bundled series: {', '.join(REFERENCES)}"
         )
     return path
 

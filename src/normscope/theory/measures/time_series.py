@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import SeriesError, UsageError
+from normscope.option_checks import check_kind
+from normscope.table import Table, Tabular
 from normscope.words import some
 
 #: The series that come with the package, and their files.
@@ -20,16 +22,17 @@ REFERENCES: dict[str, str] = {"t5-base": "t5-base.csv", "t5-base-cosine": "t5-ba
 #: Longer series are thinned to this many points before a law is fitted: more would only cost time.
 MAX_POINTS = 2000
 
+LARGEST_STEP = 2**53  # larger integers have no exact float
+_EXPECTED_LINES = "expected a header line (step,norm) and one line per checkpoint"
 _STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
 
 
-@dataclass(frozen=True, eq=False)
-class Series:
-    """Values of one quantity at training steps, in the order given.
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Series(Tabular):
+    """The `values` of one quantity at training `steps`, in the order given, under a `name`.
 
     `unit` names the quantity, `scope` the parameters it was measured on, where they are known.
 
-    >>> from normscope.theory.measures.time_series import Series
     >>> losses = ns.Series("loss", [0, 100, 200], [4.2, 3.1, 2.8])
     >>> len(losses), losses.values[losses.steps >= 100]
     (3, array([3.1, 2.8]))
@@ -41,16 +44,45 @@ class Series:
     unit: str = ""
     scope: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _integers(self.steps, self.name))
-        object.__setattr__(self, "values", _vector(self.values, self.name))
-        if len(self.steps) != len(self.values):
-            raise SeriesError(
-                f"{self.name}: {len(self.steps)} steps but {len(self.values)} values; every point needs both"
-            )
+    def __init__(
+        self, name: str, steps: ArrayLike, values: ArrayLike, unit: str = "", scope: str = ""
+    ) -> None:
+        texts = {"name": name, "unit": unit, "scope": scope}
+        for option, text in texts.items():
+            check_kind(option, text, str, "a text")
+        arrays = {"steps": _integers(steps, name), "values": _vector(values, name)}
+        lengths = [len(array) for array in arrays.values()]
+        if lengths[0] != lengths[1]:
+            raise SeriesError(f"{name}: {lengths[0]} steps but {lengths[1]} values; every point needs both")
+        for field, value in {**texts, **arrays}.items():
+            object.__setattr__(self, field, value)
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Series):
+            return NotImplemented
+        same = (self.name, self.unit, self.scope) == (other.name, other.unit, other.scope)
+        values = same and np.array_equal(self.values, other.values, equal_nan=True)
+        return values and np.array_equal(self.steps, other.steps)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.unit, self.scope, self.steps.tobytes(), self.values.tobytes()))
+
+    def __repr__(self) -> str:
+        ends = f" from step {self.steps[0]} to {self.steps[-1]}" if len(self) else ""
+        return f"Series({self.name!r}, {len(self)} points{ends})"
+
+    @property
+    def table(self) -> Table:
+        """One row per point: step, value."""
+        return Table({"step": self.steps.tolist(), self.unit or "value": self.values.tolist()})
+
+    @property
+    def subject(self) -> str:
+        """What a sentence about the series begins with: "The norm" for the whole model, else its name."""
+        return f"The {self.unit or 'norm'}" if self.name == "total" else self.name
 
 
 def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -67,7 +99,7 @@ def _integers(values: ArrayLike, name: str) -> NDArray[np.int64]:
     steps = _vector(values, name)
     if not np.isfinite(steps).all():
         raise SeriesError(f"{name}: a step is not a finite number; remove that point or correct its step")
-    if (np.abs(steps) > 2**53).any():
+    if (np.abs(steps) > LARGEST_STEP).any():
         raise SeriesError(f"{name}: a step is larger than 2^53; check the step column")
     return np.rint(steps).astype(np.int64)
 
@@ -152,9 +184,11 @@ def read_csv(path: str | Path, column: str | None = None) -> Series:
 def _parse(lines: Sequence[str], name: str, column: str | None) -> Series:
     rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
     if not rows:
-        raise SeriesError(f"{name} is empty; expected a header line (step,norm) and one line per checkpoint")
+        raise SeriesError(f"{name} is empty; {_EXPECTED_LINES}")
     header = [cell.strip() for cell in rows[0]]
     step, value = _columns(header, name, column)
+    if len(rows) == 1:
+        raise SeriesError(f"{name} has a header line and no values; {_EXPECTED_LINES}")
     points = [_point(row, step, value, name, number) for number, row in enumerate(rows[1:], start=2)]
     steps, values = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
     return Series(name, _integers(steps, name), values, unit=header[value])

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.theory.dynamics.budget import NormBudget
+from normscope.views.figures.lines import group_subject
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, label, number, percent, plural, values
+from normscope.views.page.formatting import json_numbers, label, number, percent, plural
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
-from normscope.words import by_layer
+from normscope.words import by_layer, printable
 
 MOST_BARS = 120
 AXIS = "change of ‖θ‖²"
@@ -40,7 +41,7 @@ def section(total: NormBudget, layers: Sequence[NormBudget] = ()) -> Section:
 
 
 def _without_prefix(sentence: str, group: str) -> str:
-    kept = clean(sentence.removeprefix(f"{group}: "))
+    kept = printable(sentence.removeprefix(f"{group}: "))
     return kept[:1].upper() + kept[1:] if kept[:1].isascii() else kept  # ρ must not become Ρ
 
 
@@ -89,7 +90,7 @@ def _bar(total: NormBudget, bins: Bins, key: str, measure: str, name: str, colou
     return {
         "type": "bar",
         **_along(total, bins),
-        "y": values(_column(total, measure, bins)),
+        "y": json_numbers(_column(total, measure, bins)),
         "name": name,
         "marker": {"color": colour},
         "hovertemplate": "steps %{customdata}<br>%{y:+.5g}<extra>" + measure + "</extra>",
@@ -102,7 +103,7 @@ def _net(total: NormBudget, bins: Bins, key: str) -> Trace:
         "type": "scatter",
         "mode": "markers",
         **_along(total, bins),
-        "y": values(_column(total, "growth", bins)),
+        "y": json_numbers(_column(total, "growth", bins)),
         "name": "sum: change of ‖θ‖²",
         "marker": {"color": palette.INK, "symbol": "line-ew-open", "size": 9, "line": {"width": 2}},
         "hovertemplate": "steps %{customdata}<br>%{y:+.5g}<extra>sum</extra>",
@@ -117,7 +118,7 @@ def group_figure(budgets: Sequence[NormBudget], by: str = "layer") -> FigureSpec
     traces = [_group_bar(ordered, *part) for part in SPLITS[0][1]]
     axis = {"type": "category", "title": {"text": by}}
     top = max(ordered, key=lambda budget: abs(budget.growth))
-    title = f"{by.capitalize()} {clean(top.group)} changed most: ‖θ‖² by {number(top.growth)}"
+    title = f"{group_subject(top.group, by)} changed most: ‖θ‖² by {number(top.growth)}"
     note = f"Sums over the whole run, one bar per {by}."
     return FigureSpec("budget-layers", title, traces, _layout(axis), note, 320, wide=True)
 
@@ -126,9 +127,9 @@ def _group_bar(budgets: Sequence[NormBudget], measure: str, name: str, colour: s
     return {
         "type": "bar",
         "x": [label(budget.group) for budget in budgets],
-        "y": values([getattr(budget, measure) for budget in budgets]),
+        "y": json_numbers([getattr(budget, measure) for budget in budgets]),
         "name": name,
         "marker": {"color": colour},
-        "customdata": values([budget.alignment for budget in budgets], 3),
+        "customdata": json_numbers([budget.alignment for budget in budgets], 3),
         "hovertemplate": "%{x}<br>%{y:+.5g}<br>mean alignment %{customdata}<extra>" + measure + "</extra>",
     }

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from normscope.theory.laws.compare import Comparison, GroupDifference
 from normscope.theory.laws.intervals import Interval
-from normscope.views.figures.lines import axis_title, category_points, error_bars
+from normscope.views.figures.lines import EXPONENT_AXIS, axis_title, category_points, error_bars
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, count, label, number, plural, values
+from normscope.views.page.formatting import count, json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, Trace
-from normscope.words import by_layer
+from normscope.words import by_layer, printable
 
 COLOURS = {"a": palette.DIFFUSIVE, "b": palette.RADIAL}
 
@@ -35,8 +35,8 @@ def value_figure(found: Comparison) -> FigureSpec:
 def _value_title(found: Comparison, groups: Sequence[GroupDifference]) -> str:
     apart = [group for group in groups if group.since is not None]
     if len(groups) == 1:
-        times = f"{number(groups[0].ratio, 3)} times the {clean(found.measure)}"
-        return f"{clean(found.b)} has {times} of {clean(found.a)}"
+        times = f"{number(groups[0].ratio, 3)} times the {printable(found.measure)}"
+        return f"{printable(found.b)} has {times} of {printable(found.a)}"
     if not apart:
         return f"No {found.by} differs clearly between the runs"
     return f"{len(apart)} of {plural(len(groups), found.by)} differ between the runs"
@@ -49,7 +49,7 @@ def exponent_figure(found: Comparison) -> FigureSpec:
         _exponents(groups, found.a, [group.exponent_a for group in groups], COLOURS["a"]),
         _exponents(groups, found.b, [group.exponent_b for group in groups], COLOURS["b"]),
     ]
-    differing = [clean(group.group) for group in groups if group.differs]
+    differing = [printable(group.group) for group in groups if group.differs]
     title = (
         f"{len(differing)} of {plural(len(groups), found.by)} grow by different powers in the two runs"
         if differing
@@ -58,7 +58,7 @@ def exponent_figure(found: Comparison) -> FigureSpec:
     layout = {
         "scattermode": "group",
         "xaxis": _group_axis(found),
-        "yaxis": {"title": {"text": "free exponent p of a·tᵖ + b"}, "range": _range(groups)},
+        "yaxis": {"title": {"text": EXPONENT_AXIS}, "range": _range(groups)},
     }
     note = "Bars are 95 % intervals. Differences are tested at the 5 % level, Holm-corrected."
     return FigureSpec("exponents", title, traces, layout, note)
@@ -92,7 +92,7 @@ def _bars(
     return {
         "type": "bar",
         "x": [label(group.group) for group in groups],
-        "y": values(heights),
+        "y": json_numbers(heights),
         "name": label(run),
         "marker": {"color": colour},
         "customdata": list(ratios),

@@ -11,7 +11,7 @@ from normscope.theory.measures.measures import Grouped
 from normscope.views.figures.groups import layer_style
 from normscope.views.figures.lines import AXIS_TITLES, by_group, curve
 from normscope.views.page import palette
-from normscope.views.page.formatting import count, drawn, number, values
+from normscope.views.page.formatting import count, json_numbers, number, points_to_draw
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
 
 SMALL_ALIGNMENT = 0.05
@@ -35,12 +35,12 @@ def _figure(measure: str, total: Grouped, layers: Grouped) -> FigureSpec | None:
     there = np.flatnonzero(np.isfinite(heights))
     if not there.size:
         return None
-    kept = there[drawn(len(there))]
+    kept = there[points_to_draw(len(there))]
     before = "step" if (total.steps - total.previous)[there].max() == 1 else "checkpoint"
     whole = curve(
         total.steps[kept], heights[kept], "whole model", palette.ACCENT, set="total", showlegend=False
     )
-    parts = [{**trace, "set": "layers"} for trace in by_group(layers, (measure,), layer_style)]
+    parts = [{**trace, "set": "layers"} for trace in by_group(layers, (measure,), layer_style(layers.groups))]
     return FigureSpec(
         measure,
         _finding(measure, heights[there], total.steps[there], before),
@@ -67,7 +67,7 @@ def _range(measure: str, found: Sequence[NDArray[np.float64]]) -> dict[str, list
 def _zero(total: Grouped) -> Trace:
     ends = total.steps[[0, -1]]
     return {
-        "type": "scatter", "mode": "lines", "x": ends.tolist(), "y": values([0, 0]),
+        "type": "scatter", "mode": "lines", "x": ends.tolist(), "y": json_numbers([0, 0]),
         "line": {"color": palette.MUTED, "width": 1, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from normscope.theory.laws.groups import GroupFit, GroupFits
-from normscope.views.figures.lines import category_points, error_bars
+from normscope.views.figures.lines import EXPONENT_AXIS, category_points, error_bars, group_subject
 from normscope.views.page import palette
-from normscope.views.page.formatting import label, number, plural, values
+from normscope.views.page.formatting import json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, SectionPart, TableSpec, Trace
 from normscope.words import by_layer
 
@@ -25,7 +25,7 @@ def exponent_figure(found: GroupFits) -> FigureSpec:
     traces = [_points([g for g in groups if not g.differs], found.by, "like the others", palette.ACCENT)]
     if differing:
         traces.append(_points(differing, found.by, "different", palette.RADIAL))
-    layout = {**_group_axis(groups, found.by), "yaxis": {"title": {"text": "free exponent p of a·tᵖ + b"}}}
+    layout = {**_group_axis(groups, found.by), "yaxis": {"title": {"text": EXPONENT_AXIS}}}
     return FigureSpec(
         "exponents",
         _title(differing, len(groups), found.by),
@@ -44,13 +44,13 @@ def growth_figure(found: GroupFits) -> FigureSpec:
     bars = {
         "type": "bar",
         "x": [label(group.group) for group in groups],
-        "y": values([group.growth for group in groups]),
+        "y": json_numbers([group.growth for group in groups]),
         "marker": {"color": palette.ACCENT},
         "hovertemplate": "%{x}<br>× %{y:.4g}<extra></extra>",
         "showlegend": False,
     }
     top = max(groups, key=lambda group: group.growth)
-    title = f"{found.by.capitalize()} {top.group} grew most, by a factor of {number(top.growth, 3)}"
+    title = f"{group_subject(top.group, found.by)} grew most, by a factor of {number(top.growth, 3)}"
     layout = {
         **_group_axis(groups, found.by),
         "yaxis": {"title": {"text": f"{label(found.measure)}: last value / first value"}},

@@ -6,8 +6,9 @@ from normscope.theory.dynamics.forecast import Forecast
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.lines import axis_title, measured_points
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, count, number, values
+from normscope.views.page.formatting import count, json_numbers, number
 from normscope.views.page.page_parts import FigureSpec, Section, Trace
+from normscope.words import printable
 
 METHODS = {
     "dynamics": "From the recursion fitted to the run, with the learning rate and weight decay at its end.",
@@ -17,13 +18,13 @@ METHODS = {
 
 def section(series: Series, found: Forecast) -> Section:
     """The forecast, in sentences and as a figure."""
-    sentences = [clean(sentence) for sentence in (*found.sentences, *found.notes)]
+    sentences = [printable(sentence) for sentence in (*found.sentences, *found.notes)]
     return Section("forecast", "Forecast", sentences, [forecast_figure(series, found)])
 
 
 def forecast_figure(series: Series, found: Forecast) -> FigureSpec:
     """The past, the expected course with its 95 % interval, and the equilibrium if it is near."""
-    what, value = clean(series.unit or "norm"), number(found.value)
+    what, value = printable(series.unit or "norm"), number(found.value)
     interval = f"95 % interval {number(found.low)} to {number(found.high)}"
     return FigureSpec(
         "forecast",
@@ -41,7 +42,7 @@ def _ahead(found: Forecast, name: str) -> tuple[list[int], list[float | None]]:
     """One column of the forecast, beginning at the last measured point."""
     steps = [found.now, *(int(step) for step in found.curve["step"] if isinstance(step, int))]
     heights = [found.value_now, *(value for value in found.curve[name] if isinstance(value, float))]
-    return steps, values(heights)
+    return steps, json_numbers(heights)
 
 
 def _band(found: Forecast) -> list[Trace]:
@@ -80,7 +81,7 @@ def _equilibrium(series: Series, found: Forecast) -> list[Trace]:
             "type": "scatter",
             "mode": "lines",
             "x": [int(series.steps[0]), found.to],
-            "y": values([rest.norm, rest.norm]),
+            "y": json_numbers([rest.norm, rest.norm]),
             "name": f"equilibrium {number(rest.norm)}",
             "line": {"color": palette.RADIAL, "width": 1.5, "dash": "dash"},
             "hovertemplate": "equilibrium %{y:.5g}<extra></extra>",

@@ -18,18 +18,18 @@ from normscope.views.figures.lines import (
     axis_title,
     by_group,
     group_line,
+    group_subject,
     measure_buttons,
     scale_bar,
     styled,
 )
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, drawn, label, number, plural, values
+from normscope.views.page.formatting import json_numbers, label, number, plural, points_to_draw
 from normscope.views.page.page_parts import FigureSpec, Section, TableSpec, Trace
-from normscope.words import by_layer
+from normscope.words import OUTSIDE, by_layer, printable
 
 SHOWN_MEASURES = ("norm", "rms", "update", "alignment")
 ROLE_NOTE = "A role is what a tensor does: query, key, value, one side of the feed-forward block, …"
-OUTSIDE = "outside"  # the group of the tensors that belong to no layer
 
 
 def section(layers: Grouped, roles: Grouped, laws: GroupFits | None = None) -> Section:
@@ -49,7 +49,7 @@ def _measure_figure(grouped: Grouped, by: str) -> FigureSpec:
     title = _largest(norms, "norm", by)
     if len(grouped.steps) == 1:
         return _bars(by, title, norms, "norm")
-    traces = by_group(grouped, SHOWN_MEASURES, _style(by))
+    traces = by_group(grouped, SHOWN_MEASURES, _style(by, grouped.groups))
     return FigureSpec(
         f"{by}s",
         title,
@@ -69,7 +69,8 @@ def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
     if all(len(series) == 1 for series in found):
         return _bars(by, title, last, measure)
     place = {series.name: series for series in found}
-    traces = [_series_line(place[name], measure, look) for name, look in styled(list(place), _style(by))]
+    looks = styled(list(place), _style(by, place))
+    traces = [_series_line(place[name], measure, look) for name, look in looks]
     layout = {"yaxis": {"title": {"text": axis_title(measure)}}}
     return FigureSpec(
         f"{by}s",
@@ -83,20 +84,25 @@ def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
 
 
 def _series_line(series: Series, measure: str, look: Trace) -> Trace:
-    kept = drawn(len(series), LINE_POINTS)
+    kept = points_to_draw(len(series), LINE_POINTS)
     return group_line(series.steps[kept], series.values[kept], series.name, measure, look)
 
 
-def _style(by: str) -> Style:
-    return layer_style if by == "layer" else _category_style
+def _style(by: str, groups: Iterable[str]) -> Style:
+    return layer_style(groups) if by == "layer" else _category_style
 
 
-def layer_style(name: str, index: int, count: int) -> Trace:
-    """Colour of a layer by its depth; the decoder is dashed, tensors outside the layers are grey."""
-    if name == OUTSIDE:
-        return {"color": palette.MUTED, "dash": "dot"}
-    colour = palette.ordered(index, count)
-    return {"color": colour, "dash": "dash" if name.startswith("decoder/") else "solid"}
+def layer_style(groups: Iterable[str]) -> Style:
+    """Colours of layers by depth, as on the colour bar; decoder dashed, what is outside the layers grey."""
+    layers = _layer_count(groups)
+
+    def style(name: str, index: int, count: int) -> Trace:
+        if name == OUTSIDE:
+            return {"color": palette.MUTED, "dash": "dot"}
+        colour = palette.ordered(_depth(name), layers)
+        return {"color": colour, "dash": "dash" if name.startswith("decoder/") else "solid"}
+
+    return style
 
 
 def _category_style(name: str, index: int, count: int) -> Trace:
@@ -108,7 +114,11 @@ def _scale(groups: Iterable[str], by: str) -> list[Trace]:
     """The colour bar of layers; other groups have a legend."""
     if by != "layer":
         return []
-    return [scale_bar(max((_depth(name) for name in _inside(groups)), default=0) + 1, "layer")]
+    return [scale_bar(_layer_count(groups), "layer")]
+
+
+def _layer_count(groups: Iterable[str]) -> int:
+    return max((_depth(name) for name in _inside(groups)), default=0) + 1
 
 
 def _inside(groups: Iterable[str]) -> list[str]:
@@ -129,6 +139,8 @@ def _note(groups: Sequence[str], by: str) -> str:
         sentences.append(f"{MOST_LINES} of {layers} are drawn, evenly chosen; the table has all.")
     if any(name.startswith("decoder/") for name in inside):
         sentences.append("The decoder's layers are dashed.")
+    if len(inside) < len(groups):
+        sentences.append("The grey dotted line is what is outside the layers.")
     return " ".join(sentences)
 
 
@@ -138,7 +150,7 @@ def _bars(by: str, title: str, heights: dict[str, float], measure: str) -> Figur
     bar = {
         "type": "bar",
         "x": [label(name) for name in names],
-        "y": values([heights[name] for name in names]),
+        "y": json_numbers([heights[name] for name in names]),
         "marker": {"color": palette.ACCENT},
         "hovertemplate": f"%{{x}}<br>{label(measure)} %{{y:.5g}}<extra></extra>",
         "showlegend": False,
@@ -157,8 +169,8 @@ def _largest(heights: dict[str, float], measure: str, by: str) -> str:
     if not finite:
         return f"{measure.capitalize()} by {by}"
     top = max(finite, key=lambda name: finite[name])
-    largest = f"has the largest {clean(measure)} at the end, {number(finite[top])}"
-    return f"{by.capitalize()} {clean(top)} {largest}"
+    largest = f"has the largest {printable(measure)} at the end, {number(finite[top])}"
+    return f"{group_subject(top, by)} {largest}"
 
 
 def _table(key: str, title: str, grouped: Grouped) -> TableSpec:

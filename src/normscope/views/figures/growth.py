@@ -11,8 +11,9 @@ from normscope.theory.laws.laws import PAPER_LAW
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.lines import axis_title, measured_points
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, drawn, formula, label, number, percent, values
+from normscope.views.page.formatting import formula, json_numbers, label, number, percent, points_to_draw
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace
+from normscope.words import printable
 
 ALWAYS_DRAWN = (PAPER_LAW, "linear")  # the other laws are hidden until a click in the legend
 GRID_STEPS = 160
@@ -22,8 +23,8 @@ HEADING = "How it grows"
 def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
     """The norm against the step with every law; without a fit, `reason` says why."""
     if fit is None:
-        return Section("growth", HEADING, [clean(reason)] if reason else (), [series_figure(series)])
-    sentences = [*map(formula, fit.sentences[1:]), *map(clean, fit.notes)]
+        return Section("growth", HEADING, [printable(reason)] if reason else (), [series_figure(series)])
+    sentences = [*map(formula, fit.sentences[1:]), *map(printable, fit.notes)]
     parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]
     return Section("growth", HEADING, sentences, parts)
 
@@ -63,7 +64,7 @@ def _change(series: Series) -> str:
 
 
 def _subject(series: Series) -> str:
-    return f"The {clean(series.unit or 'norm')}"
+    return f"The {printable(series.unit or 'norm')}"
 
 
 def _fit_title(series: Series, fit: GrowthFit) -> str:
@@ -82,7 +83,7 @@ def _law(fit: GrowthFit, law: LawFit) -> Trace:
         "type": "scatter",
         "mode": "lines",
         "x": steps.tolist(),
-        "y": values(fit.curve(steps, law.name)),
+        "y": json_numbers(fit.curve(steps, law.name)),
         "name": name,
         "visible": True if best or law.name in ALWAYS_DRAWN else "legendonly",
         "line": {
@@ -121,13 +122,13 @@ def residual_figure(series: Series, fit: GrowthFit) -> FigureSpec:
 
 
 def _residual(series: Series, fit: GrowthFit, law: str) -> Trace:
-    kept = drawn(len(series))
+    kept = points_to_draw(len(series))
     steps, name = series.steps[kept], label(formula(fit.law(law).formula))
     return {
         "type": "scatter",
         "mode": "lines",
         "x": steps.tolist(),
-        "y": values(series.values[kept] - fit.curve(steps, law), 4),
+        "y": json_numbers(series.values[kept] - fit.curve(steps, law), 4),
         "name": name,
         "visible": "legendonly" if law == "linear" != fit.best else True,
         "line": {"color": _colour(fit, law), "width": 2.5 if law == fit.best else 1.5},

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from normscope.theory.measures.measures import Grouped
 from normscope.theory.measures.time_series import Series
 from normscope.views.page import palette
-from normscope.views.page.formatting import drawn, label, spread, values
+from normscope.views.page.formatting import evenly_spaced, json_numbers, label, points_to_draw
 from normscope.views.page.page_parts import Button, Trace
-from normscope.words import by_layer
+from normscope.words import OUTSIDE, by_layer, printable
 
 MOST_LINES = 40
 LINE_POINTS = 160
@@ -28,12 +28,20 @@ AXIS_TITLES = {
     "diffusive": "diffusive change of ‖θ‖²: ‖Δ‖²",
     "nonfinite": "NaN or infinite values",
 }
+EXPONENT_AXIS = "free exponent p of a·tᵖ + b"
 Style = Callable[[str, int, int], Trace]
 
 
 def axis_title(measure: str) -> str:
     """Title of the y axis for a measure; the name itself for one that a plugin or a file named."""
     return AXIS_TITLES.get(measure, label(measure))
+
+
+def group_subject(name: str, by: str) -> str:
+    """What a title calls a group: "Layer 03", "Role “norm”", "The part outside the layers"."""
+    if by == "layer":
+        return "The part outside the layers" if name == OUTSIDE else f"Layer {printable(name)}"
+    return f"{by.capitalize()} “{printable(name)}”"
 
 
 def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: object) -> Trace:
@@ -43,7 +51,7 @@ def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: 
         "type": "scatter",
         "mode": "lines+markers" if few else "lines",
         "x": np.asarray(steps).tolist(),
-        "y": values(heights),
+        "y": json_numbers(heights),
         "name": name,
         "line": {"color": colour, "width": 2},
         "marker": {"color": colour, "size": 5},
@@ -54,12 +62,12 @@ def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: 
 
 def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
     """The measured values of a series as points."""
-    kept = drawn(len(series))
+    kept = points_to_draw(len(series))
     return {
         "type": "scatter",
         "mode": "markers",
         "x": series.steps[kept].tolist(),
-        "y": values(series.values[kept]),
+        "y": json_numbers(series.values[kept]),
         "name": "measured",
         "marker": {"color": palette.INK, "opacity": 0.6, "size": size},
         "hovertemplate": f"step %{{customdata:,}}<br>{what} %{{y:.6g}}<extra>measured</extra>",
@@ -68,7 +76,7 @@ def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
 
 def by_group(grouped: Grouped, measures: Sequence[str], style: Style) -> list[Trace]:
     """One line per group and measure; `style(name, index, count)` gives its colour and dash."""
-    points = drawn(len(grouped.steps), LINE_POINTS)
+    points = points_to_draw(len(grouped.steps), LINE_POINTS)
     column = {name: i for i, name in enumerate(grouped.groups)}
     found = []
     for measure in measures:
@@ -83,7 +91,9 @@ def by_group(grouped: Grouped, measures: Sequence[str], style: Style) -> list[Tr
 def styled(names: Sequence[str], style: Style) -> list[tuple[str, Trace]]:
     """The groups to draw, at most MOST_LINES in layer order, each with its colour and dash."""
     groups = by_layer(names)
-    return [(groups[i], style(groups[i], int(i), len(groups))) for i in spread(len(groups), MOST_LINES)]
+    return [
+        (groups[i], style(groups[i], int(i), len(groups))) for i in evenly_spaced(len(groups), MOST_LINES)
+    ]
 
 
 def group_line(steps: ArrayLike, heights: ArrayLike, name: str, measure: str, look: Trace) -> Trace:
@@ -136,7 +146,7 @@ def category_points(names: Sequence[str], heights: Sequence[float | None], name:
         "type": "scatter",
         "mode": "markers",
         "x": list(names),
-        "y": values(heights),
+        "y": json_numbers(heights),
         "name": name,
         "marker": {"color": colour, "size": 8},
     }
@@ -146,8 +156,8 @@ def error_bars(above: Sequence[float | None], below: Sequence[float | None], col
     """Vertical error bars of different length up and down."""
     return {
         "type": "data",
-        "array": values(above),
-        "arrayminus": values(below),
+        "array": json_numbers(above),
+        "arrayminus": json_numbers(below),
         "color": colour,
         "thickness": 1.5,
         "width": 3,

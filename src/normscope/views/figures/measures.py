@@ -8,9 +8,8 @@ from normscope.errors import SeriesError
 from normscope.run import Run
 from normscope.theory.measures.series_set import series
 from normscope.views.figures.groups import series_figure
-from normscope.views.page.formatting import clean
 from normscope.views.page.page_parts import FigureSpec, Section, balanced
-from normscope.words import joined
+from normscope.words import joined, printable
 
 READING = "A layer's value is the mean over its tensors that have one."
 
@@ -18,7 +17,7 @@ READING = "A layer's value is the mean over its tensors that have one."
 def section(run: Run, stage: str) -> Section | None:
     """A figure for each plugin measure of the run; None if there are none."""
     found = {name: _figure(run, name, stage) for name in run.measure_names()}
-    missing = [clean(name) for name, figure in found.items() if figure is None]
+    missing = [printable(name) for name, figure in found.items() if figure is None]
     figures = [figure for figure in found.values() if figure is not None]
     sentences = [READING] if figures else []
     if missing:

@@ -9,9 +9,10 @@ import numpy as np
 from normscope.run import Run, ScalarRow
 from normscope.views.figures.lines import axis_title, curve
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, drawn, label, number
+from normscope.views.page.formatting import label, number, points_to_draw
 from normscope.views.page.page_parts import FigureSpec, Section, balanced
 from normscope.views.page.stage_rows import stage_rows
+from normscope.words import printable
 
 MOST_FIGURES = 6
 SHOWN_ELSEWHERE = ("norm", "body_norm")
@@ -36,9 +37,9 @@ def scalar_figures(rows: Iterable[ScalarRow]) -> dict[str, FigureSpec]:
 
 
 def _figure(name: str, rows: Sequence[ScalarRow]) -> FigureSpec:
-    kept = [rows[i] for i in drawn(len(rows))]
+    kept = [rows[i] for i in points_to_draw(len(rows))]
     heights = np.array([row.value for row in kept], dtype=np.float64)
-    title = f"{clean(name)}: {number(heights[0])} at the start, {number(heights[-1])} at the end"
+    title = f"{printable(name)}: {number(heights[0])} at the start, {number(heights[-1])} at the end"
     trace = curve([row.step for row in kept], heights, label(name), palette.ACCENT, showlegend=False)
     layout = {"yaxis": {"title": {"text": axis_title(name)}}}
     return FigureSpec(f"scalar-{name}", title, [trace], layout, height=280, step_axis=True, log_y=True)

@@ -133,7 +133,7 @@
     const layout = layoutOf(plot, spec);
     let traces = spec.traces.filter((trace) => !trace.set || !spec.buttons || trace.set === state.set).map(resolve);
     traces = traces.map(({ set, ...trace }) => trace);
-    if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // the legend would be all
+    if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // listed, they would fill the figure with legend
     const button = (spec.buttons || []).find((b) => b.key === state.set);
     if (button && button.axis) layout.yaxis.title = { ...layout.yaxis.title, text: button.axis };
     if (spec.step_axis) stepAxis(traces, layout, state.x, plot);

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.words import printable
+
 LONGEST_LABEL = 60
-DRAWN_POINTS = 400
+MOST_POINTS = 400
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -74,14 +76,9 @@ def formula(text: str) -> str:
     return text.replace("t^¼", "∜t").replace("t^p", "tᵖ")
 
 
-def clean(name: str) -> str:
-    """Make the control characters of a name visible."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-
-
 def label(name: str) -> str:
     """A name from a file as a plotly label, shortened if it is long."""
-    kept = clean(name)
+    kept = printable(name)
     if len(kept) > LONGEST_LABEL:
         half = LONGEST_LABEL // 2
         kept = f"{kept[:half]}…{kept[-half:]}"
@@ -93,13 +90,13 @@ def escape(text: str) -> str:
     return html.escape(text).replace("{", "&#123;").replace("}", "&#125;")
 
 
-def values(array: ArrayLike | Sequence[float | None], digits: int = 6) -> list[float | None]:
+def json_numbers(array: ArrayLike | Sequence[float | None], digits: int = 6) -> list[float | None]:
     """An array as JSON numbers with `digits` significant digits; NaN and ±inf become null."""
     flat = np.asarray(array, dtype=np.float64).ravel().tolist()
     return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in flat]
 
 
-def drawn(n: int, limit: int = DRAWN_POINTS) -> NDArray[np.int64]:
+def points_to_draw(n: int, limit: int = MOST_POINTS) -> NDArray[np.int64]:
     """Indices of the points to draw: all n, or at most `limit`, spread over the rank and over its logarithm.
 
     The beginning stays dense because a square-root or logarithmic axis stretches it.
@@ -111,6 +108,6 @@ def drawn(n: int, limit: int = DRAWN_POINTS) -> NDArray[np.int64]:
     return np.unique(np.rint(np.concatenate([even, early])).astype(np.int64))
 
 
-def spread(n: int, limit: int) -> NDArray[np.int64]:
+def evenly_spaced(n: int, limit: int) -> NDArray[np.int64]:
     """Indices of the groups to draw: all n, or `limit` of them evenly spaced, with both ends."""
     return np.unique(np.rint(np.linspace(0, n - 1, min(n, limit))).astype(np.int64))

@@ -10,7 +10,6 @@ from __future__ import annotations
 INK = "@ink"
 MUTED = "@muted"
 ACCENT = "@accent"
-PAPER = "@paper"
 BAND = "@band"
 RADIAL = "@c2"
 DIFFUSIVE = "@c1"

@@ -7,15 +7,18 @@ from typing import Any
 from normscope.views.page.page_parts import FigureSpec, Trace
 
 LEFT, RIGHT = (0.0, 0.43), (0.58, 1.0)
+LEFT_OF_BAR, RIGHT_OF_BAR = (0.0, 0.39), (0.62, 1.0)  # a colour bar and its title fit in between
 
 
 def side_by_side(key: str, left: FigureSpec, right: FigureSpec) -> FigureSpec:
-    """One figure with both, each in its first set of traces; the titles follow each other."""
+    """Combine two figures: each shows its first set of traces, and the title is both titles."""
+    has_bar = any("colorbar" in trace for trace in _first_set(left))
+    near, far = (LEFT_OF_BAR, RIGHT_OF_BAR) if has_bar else (LEFT, RIGHT)
     layout = {name: value for name, value in left.layout.items() if name not in ("xaxis", "yaxis")}
-    layout |= {"xaxis": _axis(left, "xaxis", LEFT), "yaxis": _axis(left, "yaxis")}
-    layout |= {"xaxis2": _axis(right, "xaxis", RIGHT) | {"anchor": "y2"}}
+    layout |= {"xaxis": _axis(left, "xaxis", near), "yaxis": _axis(left, "yaxis")}
+    layout |= {"xaxis2": _axis(right, "xaxis", far) | {"anchor": "y2"}}
     layout |= {"yaxis2": _axis(right, "yaxis") | {"anchor": "x2"}}
-    first = [_with_bar_at(trace, LEFT[1]) for trace in _first_set(left)]
+    first = [_with_bar_at(trace, near[1]) for trace in _first_set(left)]
     listed = {trace.get("name") for trace in first}
     second = [
         trace

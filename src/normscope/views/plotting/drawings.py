@@ -19,9 +19,10 @@ from normscope.theory.measures.time_series import Series
 from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
 from normscope.views.figures.network import heads, homogeneity, lookahead, saturation
 from normscope.views.figures.sweep import cells, sweep_map
-from normscope.views.page.formatting import clean, count, plural, span
+from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
 from normscope.views.page.side_by_side import side_by_side
+from normscope.words import printable
 
 SCOPES = {"body": "body: without embeddings and output head", "all": "all parameters"}
 
@@ -35,7 +36,7 @@ class Drawing:
 
 
 def _joined(*parts: str) -> str:
-    return " · ".join(clean(part) for part in parts if part)
+    return " · ".join(printable(part) for part in parts if part)
 
 
 def _scope_words(scope: str) -> str:
@@ -47,6 +48,8 @@ def _scope_words(scope: str) -> str:
 
 def of_series(found: Series) -> Drawing:
     """The values of one series."""
+    if not len(found):
+        raise UsageError(f"{found.name} has no points, so there is nothing to draw")
     return Drawing(_series_scope(found), [growth.series_figure(found)])
 
 
@@ -122,7 +125,7 @@ def of_norm_budgets(found: NormBudgets) -> Drawing:
     return Drawing(words, [budget.group_figure(found, found.by)])
 
 
-# -- results of running the network, known by their tables and attributes ----------------
+# -- results of running the network; typed Any, because importing their classes loads torch ---
 
 
 def of_saturation(found: Any) -> Drawing:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import UsageError
+from normscope.errors import RunFileError, UsageError
 from normscope.optional import require
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def write_figure(figure: Figure, target: Path) -> None:
     try:
         with atomic_write(target) as part:
             part.write_bytes(data)
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+    except OSError as error:
+        raise RunFileError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _image(figure: Figure, kind: str) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from normscope.errors import UsageError
+from normscope.option_checks import check_integer, check_kind
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import opened_run
 from normscope.views.page.page_parts import FigureSpec
@@ -22,7 +23,7 @@ from normscope.words import joined
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-# Results are known by the names of their classes: importing some of them would load torch.
+# Results are recognised by the name of their class: importing some of the classes would load torch.
 DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Audit": drawings.of_audit,
     "Comparison": drawings.of_comparison,
@@ -43,6 +44,7 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "TrainResult": drawings.of_train_result,
 }
 Y_AXES = ("linear", "log")
+MIN_WIDTH, MAX_WIDTH = 200, 10_000  # pixels: room for a title, and what a browser can draw
 
 
 def plot(
@@ -58,17 +60,20 @@ def plot(
 
     `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `compare`, `norm_budget`,
     `saturation`, `heads`, `saturation_and_heads`, `homogeneity`, `looks_ahead`, `audit`, `train` or
-    `sweep` returns, or a run, whose norm is drawn; so is that of a path or bundled name that `series`
-    takes. The name of the file ends in .html, or, with the extra `figures`, in .svg, .pdf or .png.
+    `sweep` returns. For a run, and for every other source that `series` takes, the norm is drawn.
+    The name of the file ends in .html, or, with the extra `figures`, in .svg, .pdf or .png.
 
-    Some results have several figures: `show` chooses one, and a wrong name is answered with the right
-    ones. `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.
+    Some results have several figures: `show` chooses one, and the error for an unknown name lists them.
+    `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.
 
     >>> import normscope as ns
     >>> figure = ns.plot(ns.fit_growth("t5-base"), show="residuals", x_axis="sqrt")
     >>> figure.layout.xaxis.title.text, figure.layout.yaxis.title.text
     ('step, square-root scale', 'measured − law')
     """
+    width = check_integer("width", width, MIN_WIDTH, MAX_WIDTH)
+    if show is not None:
+        check_kind("show", show, str, "the name of a figure")
     target = None if path is None else check_ending(path)
     drawing = _drawing(result)
     spec, shown = _choose(drawing, show)
@@ -82,7 +87,7 @@ def plot(
 
 
 def _drawing(result: Any) -> Drawing:
-    if isinstance(result, str | Path):
+    if isinstance(result, str | Path | tuple | list):
         with opened_run(result) as run:
             return drawings.of_run(run) if run else drawings.of_series_set(series(result))
     for kind in type(result).__mro__:
@@ -90,7 +95,7 @@ def _drawing(result: Any) -> Drawing:
             return DRAWINGS[kind.__name__](result)
     raise UsageError(
         f"cannot draw a {type(result).__module__}.{type(result).__qualname__}; ns.plot draws "
-        f"{joined(DRAWINGS)}, and the norm of a path or bundled name"
+        f"{joined(DRAWINGS)}, and the norm of a path, a bundled name or (steps, values)"
     )
 
 

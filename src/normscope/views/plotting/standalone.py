@@ -182,7 +182,7 @@ def _axis_style() -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `more` over it, nested mappings merged; None removes nothing and sets nothing."""
+    """`base` with `more` over it, nested mappings merged; None values in `more` are ignored."""
     found = dict(base)
     for key, value in more.items():
         both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.run import Run
-from normscope.views.page.formatting import clean, count, number, plural
+from normscope.views.page.formatting import count, number, plural
 from normscope.views.page.page_parts import Section, TableSpec
+from normscope.words import printable
 
 MOST_ALARMS = 200
 
@@ -20,9 +21,9 @@ def section(run: Run, stage: str) -> Section | None:
     rows = [
         (
             int(alarm["step"]),
-            clean(alarm["kind"]),
-            clean(alarm["where"]),
-            clean(alarm["message"]),
+            printable(alarm["kind"]),
+            printable(alarm["where"]),
+            printable(alarm["message"]),
             _evidence(alarm),
         )
         for alarm in found[:MOST_ALARMS]
@@ -36,4 +37,4 @@ def section(run: Run, stage: str) -> Section | None:
 
 def _evidence(alarm: Mapping[str, Any]) -> str:
     numbers: Mapping[str, float] = alarm.get("evidence") or {}
-    return ", ".join(f"{clean(name)} {number(value)}" for name, value in numbers.items())
+    return ", ".join(f"{printable(name)} {number(value)}" for name, value in numbers.items())

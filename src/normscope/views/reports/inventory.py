@@ -5,9 +5,9 @@ from __future__ import annotations
 from normscope.anatomy import locate
 from normscope.run import Run
 from normscope.theory.measures.measures import Grouped
-from normscope.views.page.formatting import clean, count, drawn, plural
+from normscope.views.page.formatting import count, plural, points_to_draw
 from normscope.views.page.page_parts import Section, TableSpec
-from normscope.words import joined
+from normscope.words import joined, printable
 
 MOST_STEPS_SHOWN = 400
 MOST_NAMES = 200
@@ -17,7 +17,7 @@ def by_step(total: Grouped) -> TableSpec:
     """The measures of the whole model at each step."""
     names = ("norm", "rms", "update", "cosine", "alignment", "radial", "diffusive", "distance")
     tables = [total.measure(name)[:, 0] for name in names]
-    kept = drawn(len(total.steps), MOST_STEPS_SHOWN)
+    kept = points_to_draw(len(total.steps), MOST_STEPS_SHOWN)
     rows = [(int(total.steps[i]), *(float(table[i]) for table in tables)) for i in kept]
     note = (
         ""
@@ -48,21 +48,21 @@ def _counted(run: Run) -> str:
     dtypes = sorted({tensor.dtype for tensor in tensors})
     size = sum(tensor.numel for tensor in tensors)
     points = plural(len(run.checkpoints()), "checkpoint")
-    kinds = f", stored as {joined(map(clean, dtypes))}" if dtypes else ""
+    kinds = f", stored as {joined(map(printable, dtypes))}" if dtypes else ""
     return f"{points} of {plural(len(tensors), 'tensor')} with {count(size)} parameters{kinds}."
 
 
 def _tables(skipped: dict[str, str], unknown: list[str]) -> list[TableSpec]:
     found = []
     if skipped:
-        rows = [(clean(name), clean(reason)) for name, reason in list(skipped.items())[:MOST_NAMES]]
+        rows = [(printable(name), printable(reason)) for name, reason in list(skipped.items())[:MOST_NAMES]]
         found.append(
             TableSpec(
                 "skipped", f"Skipped ({len(skipped)})", ("name", "reason"), rows, _rest(skipped), folded=True
             )
         )
     if unknown:
-        names = [(clean(name),) for name in unknown[:MOST_NAMES]]
+        names = [(printable(name),) for name in unknown[:MOST_NAMES]]
         found.append(
             TableSpec(
                 "unknown", f"Unknown names ({len(unknown)})", ("name",), names, _rest(unknown), folded=True

@@ -19,16 +19,19 @@ from normscope.theory.measures.series_sources import Source, load_one
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import heads, saturation
-from normscope.views.page.formatting import clean, plural, size, span
+from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.page import check_place, provenance, write
 from normscope.views.page.page_parts import Page, Section, Stage
 from normscope.views.reports import alarms, inventory, summary, sweep
+from normscope.words import printable
 
 SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete")
 
 
 def report(source: Source, output: str | os.PathLike[str] = "report.html") -> Path:
     """Write one HTML file about a run, a sweep's folder, a CSV file or a bundled series such as `t5-base`.
+
+    `source` is as in `series`, or the folder that `sweep` wrote; `output` is the file to write.
 
     >>> ns.report("t5-base", "t5.html").name
     't5.html'
@@ -68,7 +71,7 @@ def run_page(run: Run) -> Page:
     source = run.meta.get("source") or next((row.source for row in run.checkpoints()), run.path)
     return Page(
         title="How the parameters grow" if weights else "How close the network is to saturation",
-        subject=clean(_name(source)),
+        subject=printable(_name(source)),
         subtitle=_subtitle(run),
         stages=stages,
         closing=[inventory.section(run)] if weights else [],
@@ -83,7 +86,7 @@ def series_page(data: Series) -> Page:
     sections = [growth.section(data, results.fit, results.no_fit), *_budget(results), *_forecast(results)]
     return Page(
         title="How the norm grows",
-        subject=clean(_name(data.name)),
+        subject=printable(_name(data.name)),
         subtitle=f"{plural(len(data), 'point')} · {span(data.steps.tolist())}",
         stages=[Stage("", *summary.summary(results.highlights), sections)],
         closing=[],
@@ -109,7 +112,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
     if not has_weights:
         found = _network_sections(run, name)
         rest = [replace(section, sentences=section.sentences[1:]) for section in found]
-        return Stage(clean(name), [first for part in found for first in part.sentences[:1]], [], rest)
+        return Stage(printable(name), [first for part in found for first in part.sentences[:1]], [], rest)
     total, layers, roles = (group(run, by=by, stage=name) for by in ("total", "layer", "role"))
     results = run_results(run, name, total)
     sections: Sequence[Section | None] = [
@@ -125,7 +128,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         Section("tables", "Tables", (), [inventory.by_step(total)]),
     ]
     kept = [section for section in sections if section is not None]
-    return Stage(clean(name), *summary.summary(results.highlights), kept)
+    return Stage(printable(name), *summary.summary(results.highlights), kept)
 
 
 def _network_sections(run: Run, stage: str) -> list[Section]:
@@ -154,7 +157,7 @@ def _meta(run: Run) -> dict[str, object]:
 
 
 def _sentence(text: str) -> str:
-    return f"{clean(text[:1].upper() + text[1:]).rstrip('.')}."
+    return f"{printable(text[:1].upper() + text[1:]).rstrip('.')}."
 
 
 def _name(source: object) -> str:

@@ -1,6 +1,6 @@
 """The page of a sweep: maps of the change of the norm and of the loss over learning rate × weight decay.
 
-The page reads the documents that `normscope sweep` leaves in sweep.db (docs/lab.md describes them).
+The page reads the documents that `normscope sweep` leaves in sweep.db (docs/json.md describes them).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from normscope.table import Value
 from normscope.theory.dynamics.growth_boundary import Cell
 from normscope.views.figures.sweep.cells import cell_name, curve_figure
 from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, report_figures
-from normscope.views.page.formatting import clean, number, plural
+from normscope.views.page.formatting import number, plural
 from normscope.views.page.page import provenance
 from normscope.views.page.page_parts import Page, Section, SectionPart, Stage, TableSpec
-from normscope.words import joined
+from normscope.words import joined, printable
 
 FILE = "sweep.db"
 MOST_MAPS = 6
@@ -41,7 +41,7 @@ def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
         )
     return Page(
         title="Learning rate, weight decay and the norm" if is_map(found) else "A sweep",
-        subject=clean(folder.resolve().name),
+        subject=printable(folder.resolve().name),
         subtitle=_subtitle(found),
         stages=[Stage("", _summary(found), [], [_maps(found, meta.get("base", {})), _table(found)])],
         closing=[],
@@ -108,7 +108,7 @@ def _table(found: Sequence[Cell]) -> Section:
         )
         for cell in found
     ]
-    failed = [(cell_name(cell), clean(str(cell["error"]))) for cell in found if cell.get("error")]
+    failed = [(cell_name(cell), printable(str(cell["error"]))) for cell in found if cell.get("error")]
     tables = [TableSpec("cells", "Every cell", (*names, *columns), rows, folded=True)]
     if failed:
         tables.append(
@@ -118,4 +118,4 @@ def _table(found: Sequence[Cell]) -> Section:
 
 
 def _cell(value: object) -> Value:
-    return value if isinstance(value, (int, float)) or value is None else clean(str(value))
+    return value if isinstance(value, (int, float)) or value is None else printable(str(value))

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 
 from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, Entry, open_series
 from normscope.errors import CheckpointError, RunFileError, UsageError
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.run_schema import is_run_file
@@ -45,7 +47,7 @@ MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with e
 FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit(Tabular):
     """The findings about a series, highest confidence first.
 
@@ -61,7 +63,7 @@ class Audit(Tabular):
     findings: tuple[Finding, ...]
     source: str
     checkpoints: int
-    spacing: Mapping[str, str]
+    spacing: Mapping[str, str] = field(hash=False)
     checked: tuple[str, ...]
 
     @cached_property
@@ -80,7 +82,7 @@ class Audit(Tabular):
 
 
 def audit(
-    source: CheckpointSource | Sequence[CheckpointSource],
+    source: Run | CheckpointSource | Sequence[CheckpointSource],
     *,
     run: str | os.PathLike[str] | None = None,
     steps: Sequence[int] | None = None,
@@ -89,8 +91,9 @@ def audit(
 ) -> Audit:
     """Decide whether a series is sound: a folder, files, a glob, or a run file scanned from them.
 
-    `run` is a run file to keep the sums in; sums that it already has are not computed again. A
-    run file as the source takes no other options: nothing but its sums is looked at.
+    `source` may also be an open `Run`. `run` is a run file to keep the sums in; sums that it already has
+    are not computed again. `steps` and `revisions` are as in ScanConfig. A run file as the source takes
+    none of these: nothing but its sums is looked at. `progress` is called with (done, total, note).
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -99,9 +102,13 @@ def audit(
     >>> [(finding.kind, finding.steps) for finding in ns.audit(folder).findings]
     [('gap', (3000,))]
     """
-    if isinstance(source, str | os.PathLike) and is_run_file(Path(source)):
+    check_progress(progress)
+    if run is not None:
+        check_kind("run", run, (str, os.PathLike), "the path of a run file")
+    if isinstance(source, Run) or (isinstance(source, str | os.PathLike) and is_run_file(Path(source))):
         _refuse_options(source, {"run": run, "steps": steps, "revisions": revisions})
-        return _audit_run(source)
+        with nullcontext(source) if isinstance(source, Run) else Run(source) as sums:
+            return _audit_run(sums)
     series = open_series(source, steps=steps, revisions=revisions)
     stages = _read_headers(series, progress)
     findings = [finding for stage in stages for finding in stage.from_headers()]
@@ -118,34 +125,34 @@ def audit(
     return _result(findings, series.name, len(series.entries), rules, tuple(KINDS))
 
 
-def _refuse_options(source: str | os.PathLike[str], options: Mapping[str, object]) -> None:
+def _refuse_options(source: Run | str | os.PathLike[str], options: Mapping[str, object]) -> None:
     given = [f"`{name}`" for name, value in options.items() if value is not None]
     if given:
+        path = source.path if isinstance(source, Run) else os.fspath(source)
         raise UsageError(
-            f"{joined(given)} cannot be used with the run file {os.fspath(source)}, whose sums are "
+            f"{joined(given)} cannot be used with the run file {path}, whose sums are "
             "audited as they are; give the checkpoints instead, or leave the option out"
         )
 
 
-def _audit_run(source: str | os.PathLike[str]) -> Audit:
+def _audit_run(run: Run) -> Audit:
     """Audit the sums of a run file; there are no weights to compute further distances from."""
-    with Run(source) as run:
-        rows = run.checkpoints()
-        if not rows:
-            raise RunFileError(
-                f"{run.path} contains no checkpoints to audit: give the folder of the checkpoints, "
-                f"or scan it first with 'normscope scan SOURCE --run {run.path}'"
-            )
-        findings: list[Finding] = []
-        rules = {}
-        for stage, several in groupby(rows, key=lambda row: row.stage):
-            digests = {row.step: row.digest for row in several}
-            spacing = learn_spacing(list(digests))
-            rules[stage] = spacing.rule
-            found = _from_sums(run, stage, digests, None)
-            findings += [finding.of_stage(stage) for finding in (*spacing.findings, *found)]
+    rows = run.checkpoints()
+    if not rows:
+        raise RunFileError(
+            f"{run.path} contains no checkpoints to audit: give the folder of the checkpoints, "
+            f"or scan it first with 'normscope scan SOURCE --run {run.path}'"
+        )
+    findings: list[Finding] = []
+    rules = {}
+    for stage, several in groupby(rows, key=lambda row: row.stage):
+        digests = {row.step: row.digest for row in several}
+        spacing = learn_spacing(list(digests))
+        rules[stage] = spacing.rule
+        found = _from_sums(run, stage, digests, None)
+        findings += [finding.of_stage(stage) for finding in (*spacing.findings, *found)]
     checked = tuple(kind for kind in KINDS if kind not in FROM_HEADERS)
-    return _result(findings, os.fspath(source), len(rows), rules, checked)
+    return _result(findings, str(run.path), len(rows), rules, checked)
 
 
 def _result(

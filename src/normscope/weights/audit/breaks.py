@@ -44,14 +44,14 @@ def find_breaks(path: ParameterPath) -> list[Finding]:
     if alternating is not None:
         return [alternating]
     swapped = exchanged(path)
-    places = {step for finding in swapped for step in finding.steps}
-    off = {k: f for k, f in _off_path(path) if not places & set(f.steps)}
-    known = {*off, *(k for k, step in enumerate(path.steps.tolist()) if step in places)}
+    swapped_steps = {step for finding in swapped for step in finding.steps}
+    off_path = {k: f for k, f in _off_path(path) if not swapped_steps & set(f.steps)}
+    known = {*off_path, *(k for k, step in enumerate(path.steps.tolist()) if step in swapped_steps)}
     links = {
         j: r for j, r in broken_links(path).items() if not {j, j - 1} & known and _undoes_the_past(path, j)
     }
     mixed = _mixed(path, links) if links else _unrelated_start(path)
-    found = [*swapped, *mixed, *off.values()]
+    found = [*swapped, *mixed, *off_path.values()]
     named = {step for finding in found for step in finding.steps}
     return [*found, *(f for f in _norm_outliers(path, known) if not named & set(f.steps))]
 

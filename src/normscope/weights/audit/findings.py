@@ -33,7 +33,7 @@ KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or looks wrong, with some checkpoints of a series.
+    """One problem, certain or suspected, with some checkpoints of a series.
 
     `evidence` is a sentence for people, `numbers` the same for programs. `confidence`, from 0
     to 1, is how sure it is that the series is not what its labels claim.
@@ -46,7 +46,7 @@ class Finding:
     steps: tuple[int, ...]
     evidence: str
     confidence: float
-    numbers: Mapping[str, float | int | str] = field(default_factory=dict)
+    numbers: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
     stage: str = ""
 
     def of_stage(self, stage: str) -> Finding:
@@ -55,7 +55,7 @@ class Finding:
 
 
 def listed(steps: Sequence[int], most: int = 4) -> str:
-    """Steps as a person lists them.
+    """Steps in words: all of them, or if there are more than `most`, the first ones and a count.
 
     >>> listed([3]), listed([1, 2, 3]), listed(range(1, 13))
     ('step 3', 'steps 1, 2 and 3', 'steps 1, 2, 3 and 9 more')

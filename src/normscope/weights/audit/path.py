@@ -84,7 +84,7 @@ class ParameterPath:
     @cached_property
     def travelled(self) -> tuple[Array, Array]:
         """‖θ′ − θ₀‖² and ‖θ′‖² at the beginning of each link: the most that it could undo."""
-        away = np.maximum(self.sumsq - 2 * self.dot_init + self.sumsq[0], 0)
+        away = formulas.squared_distance(self.sumsq, self.dot_init, self.sumsq[0])
         return np.concatenate([[np.nan], away[:-1]]), np.concatenate([[np.nan], self.sumsq[:-1]])
 
 

@@ -17,7 +17,7 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
 from normscope.progress import Progress, silent
 from normscope.weights.audit.findings import Array
-from normscope.weights.scan.walk import load
+from normscope.weights.scan.walk import read_elements
 
 ELEMENTS = 1 << 18  # sampled from each checkpoint
 IN_MEMORY = 1 << 23  # elements kept of all checkpoints together
@@ -42,7 +42,7 @@ def sampled_distances(entries: Sequence[Entry], names: Collection[str], progress
         progress(done, len(entries), "sampling weights")
         checkpoint = entry.open()
         try:
-            pieces = pieces or plan(checkpoint, names, min(ELEMENTS, IN_MEMORY // len(entries)))
+            pieces = pieces or choose_pieces(checkpoint, names, min(ELEMENTS, IN_MEMORY // len(entries)))
             rows.append(_read(checkpoint, pieces))
         finally:
             checkpoint.close()
@@ -57,7 +57,7 @@ def squared_distances(rows: Array) -> Array:
     return np.maximum(squares[:, None] + squares - 2 * products, 0.0)
 
 
-def plan(checkpoint: Checkpoint, names: Collection[str], elements: int) -> list[Piece]:
+def choose_pieces(checkpoint: Checkpoint, names: Collection[str], elements: int) -> list[Piece]:
     """The pieces to read, with about `elements` elements together."""
     sizes = {name: t.numel for name, t in checkpoint.tensors.items() if name in names and t.numel}
     if sum(sizes.values()) <= elements:
@@ -71,7 +71,7 @@ def plan(checkpoint: Checkpoint, names: Collection[str], elements: int) -> list[
 
 
 def _spread(sizes: Mapping[str, int], elements: int) -> Iterator[Piece]:
-    """Pieces at equal intervals over all tensors in a row; a piece ends where its tensor ends."""
+    """Pieces at equal intervals over all tensors laid end to end; a piece ends where its tensor ends."""
     every = math.ceil(sum(sizes.values()) * PIECE / elements)
     first = 0  # element of the tensor at which the next piece begins
     for name, size in sizes.items():
@@ -83,6 +83,6 @@ def _spread(sizes: Mapping[str, int], elements: int) -> Iterator[Piece]:
 def _read(checkpoint: Checkpoint, pieces: Sequence[Piece]) -> Array:
     parts = []
     for name, start, stop, weight in pieces:
-        values = np.frombuffer(load(checkpoint, name, (start, stop), "float64"), dtype=np.float64)
+        values = np.frombuffer(read_elements(checkpoint, name, (start, stop), "float64"), dtype=np.float64)
         parts.append(values * math.sqrt(weight))
     return np.concatenate(parts) if parts else np.zeros(1)

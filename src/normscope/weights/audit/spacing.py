@@ -70,8 +70,8 @@ def _common_interval(steps: Sequence[int]) -> int | None:
 def _on_grid(steps: Sequence[int], every: int) -> list[Finding]:
     """Steps that are missing from the regular grid of a stretch, and steps that are not on it."""
     start, end = steps[0], steps[-1]
-    there = set(steps)
-    grid = [point for point in range(start, end, every) if point not in there]
+    existing = set(steps)
+    grid = [point for point in range(start, end, every) if point not in existing]
     off_grid = [step for step in steps[1:-1] if (step - start) % every]
     found = [_displaced(step, every, grid) for step in off_grid]
     taken = {point for step in off_grid for point in grid if abs(point - step) < every}
@@ -94,7 +94,7 @@ def _are(steps: Sequence[int]) -> str:
 
 
 def _displaced(step: int, every: int, grid: Sequence[int]) -> Finding:
-    """A step off the grid: instead of one on it, a wrong label or file; in addition, only a hint."""
+    """The finding about a step off the grid: a wrong label if it replaces a grid step, else only a hint."""
     instead = [point for point in grid if abs(point - step) < every]
     numbers = {"every": every, "missing": len(instead)}
     if instead:
@@ -117,9 +117,8 @@ def _by_factor(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
     for a, b in pairwise(points):
         times = int(np.rint(np.log(b / a) / np.log(factor)))
         missing = [int(np.rint(a * factor**i)) for i in range(1, times)]
-        rounded = abs(b - a * factor) <= _slack(
-            a, factor
-        )  # small steps: one factor or two is lost in rounding
+        # Between small steps, rounding hides whether they are one factor apart or two.
+        rounded = abs(b - a * factor) <= _slack(a, factor)
         if missing and not rounded and abs(b - a * factor**times) <= _slack(a, factor**times):
             evidence = (
                 f"steps grow by a factor of {factor:.3g}, but about {listed(missing)} {_are(missing)} missing"

@@ -1,6 +1,6 @@
 """Findings from the sums of single tensors: equal checkpoints, stale tensors, NaN, zeros.
 
-Also adds the sums of all tensors up to the path of the whole model, for `breaks`.
+Also adds up the sums of all tensors to the path of the whole model, for `breaks`.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def load_sums(run: Run, stage: str, steps: Sequence[int]) -> TensorSums | None:
     cube = np.full((5, len(steps), len(tensors)), np.nan)
     for step, _, tensor, *sums in rows:
         cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
-    there = np.isfinite(cube[0]).all(axis=0)
-    kept = tuple(tensor for tensor, keep in zip(tensors, there, strict=True) if keep)
+    complete = np.isfinite(cube[0]).all(axis=0)
+    kept = tuple(tensor for tensor, keep in zip(tensors, complete, strict=True) if keep)
     if not kept:
         return None
-    sumsq, dot, delta, init, nonfinite = cube[:, :, there]
+    sumsq, dot, delta, init, nonfinite = cube[:, :, complete]
     return TensorSums(sumsq, dot, delta, init, nonfinite, np.array(steps, dtype=np.int64), kept)
 
 

@@ -2,10 +2,9 @@
 
 Clipping happens between backward and optimizer.step, so gradients are measured at
 the end of backward. A hook on a few parameters queues a callback for the end of the
-backward pass, and that callback queues a second one, which therefore runs after those
-of DDP and FSDP, which finish their reductions the same way. With gradient
-accumulation only the measurement after the last micro-batch is kept; it is of the
-whole accumulated gradient.
+backward pass. DDP and FSDP finish their reductions in such callbacks too, so ours
+queues a second one, which runs after theirs. With gradient accumulation only the
+measurement after the last micro-batch is kept: that of the whole accumulated gradient.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 """What a rank adds to a record for each parameter.
 
-`gradients` and `grouped` are 1 where the parameter has a gradient and belongs to a parameter group.
+`gradients` is 1 where the parameter has a gradient, `grouped` where it is in a parameter group.
 """
 MEMORY = 1 << 28
 """Bytes of records that are kept while the file cannot be written."""

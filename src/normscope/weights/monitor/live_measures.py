@@ -14,6 +14,7 @@ from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LiveSums
 from normscope.weights.monitor.alarms import RecordSummary
 from normscope.weights.monitor.journal import Record
+from normscope.words import OUTSIDE
 
 Array = NDArray[np.float64]
 
@@ -59,7 +60,7 @@ class LiveMeasures:
         total = self._sums(record, self._total)
         norm, gradient, alignment = (float(total.measure(m)[0]) for m in ("norm", "gradient", "alignment"))
         norms = self._sums(record, self._layers).measure("norm").tolist()
-        layers = {k: v for k, v in zip(self._layers.names, norms, strict=True) if k != "outside"}
+        layers = {k: v for k, v in zip(self._layers.names, norms, strict=True) if k != OUTSIDE}
         return RecordSummary(record.step, norm, gradient, alignment, layers, self._nonfinite(record))
 
     def _sums(self, record: Record, grouping: _Grouping) -> LiveSums:
@@ -68,10 +69,10 @@ class LiveMeasures:
         found = {}
         for name in SUMMED:
             values = record.column(name)[self._chosen]
-            there = ~np.isnan(values)
-            total = np.bincount(grouping.index, np.where(there, values, 0.0), size)
-            measured = np.bincount(grouping.index, there, size)
-            found[name] = np.where(measured > 0, total, np.nan)
+            measured = ~np.isnan(values)
+            total = np.bincount(grouping.index, np.where(measured, values, 0.0), size)
+            count = np.bincount(grouping.index, measured, size)
+            found[name] = np.where(count > 0, total, np.nan)
         return LiveSums(**found)
 
     def _nonfinite(self, record: Record) -> list[tuple[str, int]]:

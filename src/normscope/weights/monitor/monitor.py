@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from normscope._version import __version__
+from normscope.option_checks import check_kind
 from normscope.schedule import Budget, Schedule, logarithmic
 from normscope.weights.monitor.gradients import EndOfBackward
 from normscope.weights.monitor.journal import Journal, JournalEntry, Rewind, Scalars, why_unusable
@@ -49,6 +50,8 @@ class Monitor:
 
     Create it on every rank, after the model is wrapped (DDP, FSDP, torch.compile) and
     the optimizer exists. With several optimizers, a step ends when all have stepped.
+    `model` and `optimizer` are those of the training loop, `run` is the run file to write, `schedule`
+    says which steps to record (or a `Budget` how much time to spend), `options` what else.
 
     >>> import tempfile, torch, normscope as ns
     >>> model = torch.nn.Linear(2, 1)
@@ -72,6 +75,8 @@ class Monitor:
         schedule: Schedule | Budget = logarithmic(200),
         options: MonitorOptions = MonitorOptions(),
     ) -> None:
+        check_kind("model", model, nn.Module)
+        check_kind("options", options, MonitorOptions)
         self.step = options.step
         """Optimizer steps made so far."""
         self.options = options
@@ -119,7 +124,7 @@ class Monitor:
         """Record numbers of any step, recorded or not."""
         with self._guard("logging scalars"):
             if self._publisher is not None:
-                self._put(Scalars(step, {name: _number(value) for name, value in values.items()}))
+                self._put(Scalars(int(step), {name: _number(value) for name, value in values.items()}))
 
     def state_dict(self) -> dict[str, int]:
         """What to save in a checkpoint, so that a resumed run continues in the same run file."""
@@ -250,7 +255,7 @@ class Monitor:
 
     @contextmanager
     def _guard(self, action: str, in_record: bool = False) -> Iterator[None]:
-        """Log an exception once instead of raising it; `in_record`, tell the other ranks with the record."""
+        """Log an exception once instead of raising it; with `in_record`, the record counts as failed."""
         try:
             yield
         except Exception as error:
@@ -265,7 +270,7 @@ class Monitor:
     # -- construction ----------------------------------------------------------------
 
     def _problem(self, run: str | os.PathLike[str], ranks: Ranks, parameters: set[int]) -> str | None:
-        """Why this rank cannot be monitored; all ranks must hear of it, or the others would wait for it."""
+        """Why this rank cannot be monitored; all ranks raise it, or the others would wait for this one."""
         if not all(updates_any(optimizer, parameters) for optimizer in self._optimizers):
             return (
                 "the optimizer has none of the model's parameters: create the optimizer after the model "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
+from normscope.option_checks import check_integer, check_kind
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LIVE_MEASURES
 
@@ -52,8 +53,10 @@ class MonitorOptions:
     """Parameters that loggers and alarms count: body or all. The run file always has every tensor."""
 
     def __post_init__(self) -> None:
-        if self.step < 0 or self.step != int(self.step):
-            raise UsageError(f"step must be an integer ≥ 0; got {self.step}")
+        object.__setattr__(self, "step", check_integer("step", self.step, 0))
+        check_kind("stage", self.stage, str, "a name")
+        for option in ("updates", "gradients", "alarms"):
+            check_kind(option, getattr(self, option), bool, "True or False")
         if self.scope not in SCOPES:
             raise UsageError(f"scope must be {' or '.join(SCOPES)}; got {self.scope!r}")
         _check("groups", self.groups, GROUPINGS)
@@ -62,6 +65,8 @@ class MonitorOptions:
         for measure in self.measures or ():
             if not self._recorded(measure):
                 raise UsageError(f"the measure {measure!r} needs {NEEDED[measure]}=True")
+        if not isinstance(self.loggers, Sequence):
+            raise UsageError(f"loggers must be a list of functions of (values, step); got {self.loggers!r}")
         for logger in self.loggers:
             if not callable(logger):
                 raise UsageError(
@@ -79,5 +84,5 @@ class MonitorOptions:
 
 
 def _check(option: str, given: Sequence[str], known: Collection[str]) -> None:
-    if isinstance(given, str) or not given or not set(given) <= set(known):
+    if isinstance(given, str) or not given or not all(name in list(known) for name in given):
         raise UsageError(f"{option} must be a tuple of one or more of {', '.join(known)}; got {given!r}")

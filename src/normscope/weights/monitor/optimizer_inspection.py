@@ -1,4 +1,4 @@
-"""What the monitor reads from a training loop's optimizers: who they are, their loss scale, skipped steps."""
+"""What the monitor reads from optimizers: the one inside wrappers, its loss scale, skipped steps."""
 
 from __future__ import annotations
 

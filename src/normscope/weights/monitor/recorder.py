@@ -103,15 +103,15 @@ class Recorder:
         """‖g‖² and ⟨θ, g⟩ of the current gradients, for one optimizer's parameters or for all."""
         asked = np.arange(len(self._values)) if optimizer is None else self._optimized(optimizer)
         gradients = self._gradients(asked)
-        there = asked[[g is not None for g in gradients]]
+        present = asked[[g is not None for g in gradients]]
         self._values[asked[:, None], GRADIENT] = 0.0
-        if not len(there):
+        if not len(present):
             return
-        sums = sums_of([g for g in gradients if g is not None], None, self._tensors(there))
+        sums = sums_of([g for g in gradients if g is not None], None, self._tensors(present))
         sums[:, SUMSQ] /= scale**2
         sums[:, INIT] /= scale
-        self._values[there[:, None], GRADIENT[:3]] = sums[:, [SUMSQ, INIT, NONFINITE]]
-        self._values[there, COLUMN["gradients"]] = 1.0
+        self._values[present[:, None], GRADIENT[:3]] = sums[:, [SUMSQ, INIT, NONFINITE]]
+        self._values[present, COLUMN["gradients"]] = 1.0
         self.gradients_at = when
 
     def unscale_gradients(self, scale: float) -> None:

@@ -139,10 +139,11 @@ def _storage(parameter: nn.Parameter) -> object:
 
 def _first_replica(parameter: DTensor) -> bool:
     """Whether this rank comes first along every replicated dimension of the mesh."""
-    place = parameter.device_mesh.get_coordinate()
-    if place is None:
+    coordinate = parameter.device_mesh.get_coordinate()
+    if coordinate is None:
         return False
-    return all(at == 0 for at, kind in zip(place, parameter.placements, strict=True) if kind.is_replicate())
+    pairs = zip(coordinate, parameter.placements, strict=True)
+    return all(index == 0 for index, placement in pairs if placement.is_replicate())
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _fsdp1_modules(model: nn.Module) -> list[Any]:
 
 
 def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Fsdp1Slice]:
-    """By its id, the original shape of each parameter that FSDP1 presents as a flat slice."""
+    """id of each parameter that FSDP1 presents as a flat slice → its original shape and its team."""
     return dict(item for module in _fsdp1_modules(model) for item in _slices_of(module))
 
 

@@ -108,8 +108,8 @@ class Chain:
     reads: tuple[int, ...]
 
 
-def missing(steps: Sequence[int], have: Collection[tuple[int, int]]) -> Chain | None:
-    """What is missing of one tensor, given the (step, previous step) pairs that the run file has."""
+def missing_chain(steps: Sequence[int], have: Collection[tuple[int, int]]) -> Chain | None:
+    """The chain of rows that one tensor lacks; `have` are the (step, previous step) of those it has."""
     previous = [NO_PREVIOUS, *steps[:-1]]
     rows = frozenset(i for i, pair in enumerate(zip(steps, previous, strict=True)) if pair not in have)
     if not rows:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -24,45 +25,50 @@ from normscope._version import __version__
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, open_series
 from normscope.errors import UsageError
+from normscope.option_checks import check_integer, check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.run import Run
 from normscope.weights.scan.plugin_measures import plugin_measures, record_measures
 from normscope.weights.scan.scan_stage import ScanStage, TensorTask
 from normscope.weights.scan.walk import Part, walk
 from normscope.weights.sums.statistics import Sums, backend
-from normscope.words import joined
+from normscope.words import joined, some
 
 FLUSH_SECONDS = 0.25  # finished tensors wait at most this long to be written
 AHEAD = 8  # parts handed out per worker: enough to keep it busy, few enough to stop soon
-OPEN = 1024  # checkpoints that another process keeps open
+OPEN = 1024  # checkpoints that a worker process keeps open
 
 
 @dataclass(frozen=True)
 class ScanConfig:
-    """How to scan; `steps` and `revisions` select and number the checkpoints, as in `open_series`.
+    """How to scan.
 
-    `skip` are glob patterns of tensor names to leave out, `workers` is the number of threads. An
-    `executor` (processes, Ray, Dask, …) replaces the threads; it must find the checkpoints under
-    the same names, and it gets a few parts per worker at a time. `command` is recorded in the run
-    file. `measures` says whether the measures of plugins are computed after the sums.
+    `steps` are the steps of the checkpoints, one for each in the order of their names, if the names say
+    none or a wrong one. `revisions` are patterns for the branches and tags of a Hugging Face repository,
+    each of which is a checkpoint. `skip` are glob patterns of tensor names to leave out, `workers` is the
+    number of threads. An `executor` (processes, Ray, Dask, …) replaces the threads; it must find the
+    checkpoints under the same names, and it gets a few parts per worker at a time. `command` is recorded
+    in the run file. `measures` says whether the measures of plugins are computed after the sums.
 
     >>> ns.ScanConfig(skip=["rope_*"], workers=2).skip
     ['rope_*']
     """
 
-    steps: Sequence[int] | None = None
-    revisions: str | Sequence[str] | None = None
-    skip: Collection[str] = ()
+    steps: Sequence[int] | None = field(default=None, hash=False)
+    revisions: str | Sequence[str] | None = field(default=None, hash=False)
+    skip: Collection[str] = field(default=(), hash=False)
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     command: str | None = None
     executor: Executor | None = None
     measures: bool = True
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"workers must be at least 1; got {self.workers}")
-        if isinstance(self.skip, str):
-            raise UsageError(f"skip must be a list of patterns; got the string {self.skip!r}")
+        object.__setattr__(self, "workers", check_integer("workers", self.workers, 1))
+        listed = isinstance(self.skip, Collection) and not isinstance(self.skip, str)
+        if not listed or not all(isinstance(pattern, str) for pattern in self.skip):
+            raise UsageError(f"skip must be a list of patterns; got {self.skip!r}")
+        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
+            raise UsageError(f"executor must be a concurrent.futures.Executor; got {self.executor!r}")
 
 
 def scan(
@@ -79,8 +85,9 @@ def scan(
 ) -> Run:
     """Measure every checkpoint of a series that is not yet in the run file, and open the run file.
 
-    `source` is a folder of checkpoints, a file, a glob, a URL, or a list of these. The keywords are
-    fields of ScanConfig; give them or a `config`, not both.
+    `source` is a folder of checkpoints, a file, a glob, a URL, or a list of these; `run` is the run file.
+    `steps`, `revisions`, `skip`, `workers` and `executor` are explained in ScanConfig; give them or a
+    `config`, not both. `progress` is called with (bytes done, bytes in all, note).
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -90,6 +97,8 @@ def scan(
     ...     [row.step for row in run.checkpoints()], run.query("SELECT sumsq FROM weight")
     ([10, 20, 30], [(9.0,), (36.0,), (81.0,)])
     """
+    check_progress(progress)
+    check_kind("run", run, (str, os.PathLike), "the path of a run file")
     options = {"steps": steps, "revisions": revisions, "skip": skip, "workers": workers, "executor": executor}
     config = _one_config(config, {name: value for name, value in options.items() if value is not None})
     series = open_series(source, steps=config.steps, revisions=config.revisions)
@@ -103,6 +112,7 @@ def _one_config(config: ScanConfig | None, given: Mapping[str, Any]) -> ScanConf
     if given:
         names = joined(f"`{name}`" for name in given)
         raise UsageError(f"give {names} in the ScanConfig or as a keyword, not both")
+    check_kind("config", config, ScanConfig)
     return config
 
 
@@ -116,6 +126,7 @@ def scan_series(
     measures = plugin_measures() if config.measures else ()
     with ExitStack() as stack:
         stages = _open_stages(series, config, stack)
+        _refuse_unused_patterns(config.skip, stages)
         target = run if isinstance(run, Run) else stack.enter_context(Run.create(run))
         with target.transaction():
             for stage in stages:
@@ -139,6 +150,20 @@ def _open_stages(series: CheckpointSeries, config: ScanConfig, stack: ExitStack)
             stack.callback(checkpoints[-1].close)
         stages.append(ScanStage(kept, checkpoints, config.skip))
     return stages
+
+
+def _refuse_unused_patterns(skip: Collection[str], stages: Sequence[ScanStage]) -> None:
+    names = dict.fromkeys(
+        name
+        for stage in stages
+        for checkpoint in stage.checkpoints
+        for name in (*checkpoint.tensors, *checkpoint.skipped)
+    )
+    for pattern in skip:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UsageError(
+                f"skip={pattern!r} matches no tensor, so it has no effect; the names are {some(list(names))}"
+            )
 
 
 Submit = Callable[[TensorTask, Part], "Future[list[Sums]]"]

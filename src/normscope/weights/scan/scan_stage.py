@@ -10,7 +10,7 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
 from normscope.table import Value
-from normscope.weights.scan.plan import Chain, Inventory, missing, take_inventory
+from normscope.weights.scan.plan import Chain, Inventory, missing_chain, take_inventory
 from normscope.weights.scan.plugin_measures import outdated_steps
 from normscope.weights.scan.walk import Part, parts
 from normscope.weights.sums.statistics import Sums, add
@@ -56,14 +56,14 @@ class ScanStage:
         )
 
     def tasks(self, run: Run) -> list[TensorTask]:
-        """What is missing of each tensor, the largest first, so that all workers finish at about one time."""
+        """What is missing of each tensor, the largest first, so that workers finish together."""
         have: dict[int, set[tuple[int, int]]] = {}
         sql = "SELECT tensor, step, prev_step FROM weight WHERE stage = ? AND dot_init IS NOT NULL"
         for tensor, step, previous in run.query(sql, (self.name,)):
             have.setdefault(tensor, set()).add((step, previous))
         tasks = []
         for tensor, row in zip(self.inventory.tensors, self.rows, strict=True):
-            chain = missing(self.steps, have.get(row.id, ())) if row.tied_to is None else None
+            chain = missing_chain(self.steps, have.get(row.id, ())) if row.tied_to is None else None
             if chain is not None:
                 tasks.append(TensorTask(self, row, chain, deque(parts(tensor, chain, self.checkpoints))))
         return sorted(tasks, key=lambda task: -task.row.numel)

@@ -82,8 +82,8 @@ class _ChainMember:
         self.checkpoint, self.name, self.wanted = checkpoint, name, wanted
         self.dtype = checkpoint.tensors[name].dtype
 
-    def load(self, start: int, stop: int, wanted: str) -> Buffer:
-        return load(self.checkpoint, self.name, (start, stop), wanted)
+    def read(self, start: int, stop: int, dtype: str) -> Buffer:
+        return read_elements(self.checkpoint, self.name, (start, stop), dtype)
 
     def drop(self, start: int, stop: int) -> None:
         width = WIDTHS[self.dtype]
@@ -118,7 +118,7 @@ def _add(
     kept: list[_ChainMember] = []
     for first in range(0, len(members), together):
         segment = members[first : first + together]
-        buffers = [member.load(*cut, dtype) for member in segment]
+        buffers = [member.read(*cut, dtype) for member in segment]
         wanted = bytes(member.wanted for member in segment)
         totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
         row += sum(wanted)
@@ -131,12 +131,12 @@ def _add(
         member.drop(*cut)
 
 
-def load(checkpoint: Checkpoint, name: str, cut: tuple[int, int], wanted: str) -> Buffer:
-    """Read some elements of a tensor, in its own dtype or as float64."""
-    dtype = checkpoint.tensors[name].dtype
-    width = WIDTHS[dtype]
+def read_elements(checkpoint: Checkpoint, name: str, cut: tuple[int, int], dtype: str) -> Buffer:
+    """Read the elements cut[0] … cut[1]−1 of a tensor; `dtype` is its own or float64."""
+    stored = checkpoint.tensors[name].dtype
+    width = WIDTHS[stored]
     raw = checkpoint.read(name, cut[0] * width, cut[1] * width)
-    return raw if dtype == wanted else _as_float64(raw, dtype)
+    return raw if dtype == stored else _as_float64(raw, stored)
 
 
 def _as_float64(raw: Buffer, dtype: str) -> Buffer:

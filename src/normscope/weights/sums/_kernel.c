@@ -17,8 +17,8 @@
  * float64 input is summed in float64 lanes throughout.
  *
  * The fast path is in _lanes.h, which is included once per instruction set; the best one that
- * the processor has is chosen at import. It needs GCC or Clang, whose vector extension the
- * lanes are. Only the last section depends on Python.
+ * the processor has is chosen at import. It needs GCC or Clang, because lanes are
+ * types of their vector extension. Only the last section depends on Python.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -208,8 +208,8 @@ static void walk_chain(DType dtype, const Chain *c, double *totals) {
 
 /* What is wrong with the arguments of chain, or NULL. `views` are of initial, previous and the buffers. */
 static const char *fault(int dtype, const Chain *c, const Py_buffer *views, Py_ssize_t wanted, Py_ssize_t rows) {
-    if (dtype < 0 || dtype >= DTYPES) return "no dtype has that number";
-    if (!c->count || wanted != c->count) return "one mark for each buffer was expected";
+    if (dtype < 0 || dtype >= DTYPES) return "unknown dtype number";
+    if (!c->count || wanted != c->count) return "expected one mark in wanted for each buffer";
     for (Py_ssize_t k = 0; k < c->count; k++) {
         if (!c->at[k]) return "a buffer may not be None";
         rows -= c->wanted[k] ? 6 * (Py_ssize_t)sizeof(double) : 0;
@@ -218,7 +218,7 @@ static const char *fault(int dtype, const Chain *c, const Py_buffer *views, Py_s
     for (Py_ssize_t k = 0; k < c->count + 2; k++)
         if (views[k].obj && views[k].len != c->size) return "the arrays differ in length";
     if (c->size % (Py_ssize_t)WIDTH[dtype] || c->block < 1 || c->block % (Py_ssize_t)WIDTH[dtype])
-        return "no whole number of elements";
+        return "expected a whole number of elements";
     return NULL;
 }
 
@@ -289,7 +289,7 @@ static PyObject *sums_many(PyObject *self, PyObject *args) {
     }
     PyBuffer_Release(&work);
     PyBuffer_Release(&out);
-    if (wrong) return PyErr_Format(PyExc_ValueError, "rows of five int64 in and six float64 out were expected");
+    if (wrong) return PyErr_Format(PyExc_ValueError, "expected rows of five int64 in work and of six float64 in out");
     Py_RETURN_NONE;
 }
 

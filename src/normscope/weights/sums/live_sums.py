@@ -39,7 +39,7 @@ def sums_of(
     previous: Sequence[Tensor] | None = None,
     initial: Sequence[Tensor] | None = None,
 ) -> Array:
-    """The additive sums of each tensor against its partners, [tensors, 6] in the order of `Sums`."""
+    """The additive sums of each θ against its θ′ and θ₀: [tensors, 6], in the order of `Sums`."""
     sides = [side for side in (theta, previous, initial) if side is not None]
     columns = [_addresses(side) for side in sides]
     native = np.ones(len(theta), dtype=bool)
@@ -48,9 +48,9 @@ def sums_of(
     out = np.zeros((len(theta), len(Sums._fields)))
     if native.any():
         chosen = iter([column[2][native] for column in columns])
-        nothing = np.zeros(int(native.sum()), dtype=np.int64)
-        places = [nothing if side is None else next(chosen) for side in (theta, previous, initial)]
-        out[native] = _native(np.stack([columns[0][0][native], columns[0][1][native], *places], axis=1))
+        null = np.zeros(int(native.sum()), dtype=np.int64)
+        addresses = [null if side is None else next(chosen) for side in (theta, previous, initial)]
+        out[native] = _native(np.stack([columns[0][0][native], columns[0][1][native], *addresses], axis=1))
     rest = np.flatnonzero(~native).tolist()
     if len(rest):
         out[rest] = _by_torch(
@@ -61,11 +61,11 @@ def sums_of(
 
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy every source to its target; on the CPU, at the speed of memory."""
-    to, came = _addresses(targets), _addresses(sources)
-    native = (to[0] >= 0) & (to[0] == came[0])
+    to, source = _addresses(targets), _addresses(sources)
+    native = (to[0] >= 0) & (to[0] == source[0])
     if native.any():
         widths = np.array([s.element_size() for s in sources], dtype=np.int64)
-        table = np.stack([to[2], came[2], came[1] * widths], axis=1)[native]
+        table = np.stack([to[2], source[2], source[1] * widths], axis=1)[native]
         _spread(_kernel.copy_many, _cut(table, 2, (0, 1), PIECE * 4, 1), 2)
     for i in np.flatnonzero(~native).tolist():
         targets[i].copy_(sources[i])
@@ -91,7 +91,7 @@ def _native(table: Words) -> Array:
     _spread(lambda rows, to: _kernel.sums_many(rows, to), pieces, 1, out)
     if len(pieces) == len(table):
         return out
-    starts = np.concatenate([[0], np.cumsum(_pieces(table[:, 1], PIECE))[:-1]])
+    starts = np.concatenate([[0], np.cumsum(_piece_counts(table[:, 1], PIECE))[:-1]])
     found = np.add.reduceat(out, starts, axis=0)
     found[:, ABSMAX] = np.maximum.reduceat(out[:, ABSMAX], starts)
     return found
@@ -100,13 +100,16 @@ def _native(table: Words) -> Array:
 _WIDTHS = np.array([torch.empty(0, dtype=dtype).element_size() for dtype in DTYPES], dtype=np.int64)
 
 
-def _pieces(counts: Words, most: int) -> Words:
+def _piece_counts(counts: Words, most: int) -> Words:
     return np.maximum(1, -(-counts // most))
 
 
-def _cut(table: Words, count: int, places: Sequence[int], most: int, widths: Words | int) -> Words:
-    """The table with rows of more than `most` units cut; addresses advance by `widths` bytes per unit."""
-    number = _pieces(table[:, count], most)
+def _cut(table: Words, count: int, addresses: Sequence[int], most: int, widths: Words | int) -> Words:
+    """Cut every row of more than `most` units into several rows; a unit of row i has `widths[i]` bytes.
+
+    `count` is the column with the number of units, `addresses` are those with addresses (0: no array).
+    """
+    number = _piece_counts(table[:, count], most)
     if int(number.max(initial=1)) == 1:
         return np.ascontiguousarray(table)
     rows = np.repeat(table, number, axis=0)
@@ -114,8 +117,8 @@ def _cut(table: Words, count: int, places: Sequence[int], most: int, widths: Wor
     offset = (np.arange(len(rows)) - first) * most
     rows[:, count] = np.minimum(rows[:, count] - offset, most)
     shift = offset * np.repeat(np.broadcast_to(widths, number.shape), number)
-    for place in places:
-        rows[:, place] += np.where(rows[:, place] != 0, shift, 0)
+    for column in addresses:
+        rows[:, column] += np.where(rows[:, column] != 0, shift, 0)
     return rows
 
 

@@ -30,7 +30,7 @@ TORCH_BLOCK = 1 << 20  # bytes of input converted to float64 at a time; the fast
 
 
 class Sums(NamedTuple):
-    """The additive sums; `a + b` is not defined for tuples, use `add`."""
+    """The additive sums; add two of them with `add`, because `+` concatenates tuples."""
 
     sumsq: float = 0.0
     dot: float = 0.0

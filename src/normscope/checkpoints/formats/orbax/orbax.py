@@ -14,7 +14,7 @@ from normscope.checkpoints.base import Checkpoint, Folder, Tensor
 from normscope.checkpoints.extents import Extras, TableCheckpoint, read_step
 from normscope.checkpoints.formats.model_entries import no_parameters, select_model
 from normscope.checkpoints.formats.orbax.zarr_arrays import ZarrArray, parse_metadata
-from normscope.checkpoints.formats.orbax.zarr_places import MANIFEST, METADATA, ZarrFolder
+from normscope.checkpoints.formats.orbax.zarr_folder import MANIFEST, METADATA, ZarrFolder
 from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS
 from normscope.errors import CorruptCheckpoint, NormscopeError
 

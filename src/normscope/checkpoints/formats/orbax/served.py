@@ -32,9 +32,9 @@ class ServedFolder:
         self._files: dict[str, File | None] = {}
         self._lock = threading.Lock()
         self.failure: NormscopeError | None = None
-        """Why a file could not be read; the library that asked does not pass it on."""
+        """Why a file could not be read, which the library that asked for it does not report."""
         self.path = f"/{secrets.token_urlsafe(16)}/"
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(("127.0.0.1", 0), self)
         threading.Thread(target=self._server.serve_forever, name="normscope-served", daemon=True).start()
 
     @property
@@ -75,8 +75,9 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = False
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
+    def __init__(self, address: tuple[str, int], served: ServedFolder) -> None:
+        super().__init__(address, _Handler)
+        self.served = served
         self._connections: set[socket.socket] = set()
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -102,50 +103,52 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def _handler(served: ServedFolder) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD requests for the files of its server's folder, whole or by range."""
 
-        def do_GET(self) -> None:
-            path = unquote(self.path)
-            try:
-                file = served.find(path.removeprefix(served.path)) if path.startswith(served.path) else None
-                if file is None:
-                    self._answer(HTTPStatus.NOT_FOUND, b"")
-                    return
-                start, stop = _range(self.headers.get("Range", ""), file.size)
-                body = bytes(file.read(start, stop)) if self.command == "GET" else b""
-            except NormscopeError as error:
-                served.failure = error
-                self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())  # clients do not retry this
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Send the bytes that were asked for; after HEAD, only their number."""
+        served, path = self.server.served, unquote(self.path)
+        try:
+            file = served.find(path.removeprefix(served.path)) if path.startswith(served.path) else None
+            if file is None:
+                self._answer(HTTPStatus.NOT_FOUND, b"")
                 return
-            if "Range" in self.headers:
-                span = f"bytes {start}-{stop - 1}/{file.size}"
-                self._answer(HTTPStatus.PARTIAL_CONTENT, body, stop - start, {"Content-Range": span})
-            else:
-                self._answer(HTTPStatus.OK, body, stop - start)
+            start, stop = _range(self.headers.get("Range", ""), file.size)
+            body = bytes(file.read(start, stop)) if self.command == "GET" else b""
+        except NormscopeError as error:
+            served.failure = error
+            self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())  # clients do not retry this
+            return
+        if "Range" in self.headers:
+            span = f"bytes {start}-{stop - 1}/{file.size}"
+            self._answer(HTTPStatus.PARTIAL_CONTENT, body, stop - start, {"Content-Range": span})
+        else:
+            self._answer(HTTPStatus.OK, body, stop - start)
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+    def do_HEAD(self) -> None:
+        """Answer like GET, without the bytes."""
+        self.do_GET()
 
-        def _answer(
-            self,
-            status: HTTPStatus,
-            body: bytes,
-            length: int | None = None,
-            headers: dict[str, str] | None = None,
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) if length is None else length))
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(
+        self,
+        status: HTTPStatus,
+        body: bytes,
+        length: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
 
 
 def _range(header: str, size: int) -> tuple[int, int]:

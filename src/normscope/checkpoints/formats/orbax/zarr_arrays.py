@@ -12,7 +12,7 @@ import numpy as np
 from normscope.checkpoints.base import ITEM_SIZES, Buffer
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.extents import Extent
-from normscope.checkpoints.formats.orbax.zarr_places import ZarrFolder
+from normscope.checkpoints.formats.orbax.zarr_folder import ZarrFolder
 from normscope.errors import CorruptCheckpoint
 
 bands = ByteCache(64_000_000)

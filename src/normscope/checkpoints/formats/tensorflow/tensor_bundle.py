@@ -131,11 +131,7 @@ class _BundleReader:
 
     def _span(self, entry: _BundleEntry) -> ByteRange:
         file = self._file(entry.shard)
-        if not 0 <= entry.offset <= entry.offset + entry.size <= file.size:
-            raise CorruptCheckpoint(
-                f"{file.name} is truncated: bytes {entry.offset:,} to {entry.offset + entry.size:,} "
-                f"were expected, but it has {file.size:,}. Copy or save it again."
-            )
+        file.check_range(entry.offset, entry.offset + entry.size)
         return ByteRange(file, entry.offset)
 
     def _file(self, shard: int) -> File:

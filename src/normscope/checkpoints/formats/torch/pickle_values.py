@@ -122,7 +122,7 @@ class PickleMachine:
 
 
 class Opaque:
-    """Stands for a dictionary key that cannot be hashed safely; equal only to itself."""
+    """Replaces a dictionary key that cannot be hashed safely; equal only to itself."""
 
     __slots__ = ("kind",)
 

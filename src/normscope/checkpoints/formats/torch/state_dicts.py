@@ -238,7 +238,7 @@ def _is_harmless(function: Global) -> bool:
 
 
 def is_hostile(function: Global) -> bool:
-    """Whether the only reason to call it is to do something on the reader's machine."""
+    """Whether a checkpoint could name this function only to run something on the reader's machine."""
     top = function.module.split(".")[0]
     if top in ("builtins", "__builtin__"):
         return function.name.split(".")[0] in _HOSTILE_BUILTINS

@@ -7,7 +7,8 @@ from typing import Any
 
 from normscope.run import HeadRow, Run
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, label, values
+from normscope.views.page.formatting import json_numbers, label
+from normscope.words import printable
 
 
 def head_name(row: HeadRow) -> str:
@@ -28,7 +29,7 @@ def attention_examples(run: Run, rows: Sequence[HeadRow]) -> dict[str, Any]:
         document = documents.get(row.example_key)
         if document:
             title = head_name(row)
-            says = clean(f"{title}, {row.type}: rows attend to columns, scaled to the largest weight")
+            says = printable(f"{title}, {row.type}: rows attend to columns, scaled to the largest weight")
             found[head_key(row)] = {"title": title, "says": says, "figures": _pair(document)}
     return found
 
@@ -42,7 +43,7 @@ def _attention(tokens: list[str], weights: Sequence[Sequence[float]], kind: str)
     queries, keys = len(weights), len(weights[0]) if weights else 0
     trace = {
         "type": "heatmap",
-        "z": [values(line, 3) for line in weights],
+        "z": [json_numbers(line, 3) for line in weights],
         "zmin": 0,
         "zmax": max((weight for line in weights for weight in line), default=1),
         "colorscale": palette.HEAT,

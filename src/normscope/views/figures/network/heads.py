@@ -10,7 +10,7 @@ from typing import Any
 from normscope.run import HeadRow, Run
 from normscope.views.figures.network.attention_examples import attention_examples, head_key, head_name
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, count, label, number, plural, values
+from normscope.views.page.formatting import count, json_numbers, label, number, plural
 from normscope.views.page.page_parts import (
     Button,
     FigureSpec,
@@ -21,7 +21,7 @@ from normscope.views.page.page_parts import (
     balanced,
 )
 from normscope.views.page.stage_rows import stage_rows
-from normscope.words import joined
+from normscope.words import joined, printable
 
 TYPES = tuple(palette.HEAD_TYPES)
 HEAD_MEASURES = {
@@ -160,7 +160,7 @@ def _types(grid: HeadGrid) -> Trace:
 def _heat(grid: HeadGrid, measure: str, title: str) -> Trace:
     return {
         **_common(grid),
-        "z": [values([getattr(row, measure) if row else None for row in line], 4) for line in grid],
+        "z": [json_numbers([getattr(row, measure) if row else None for row in line], 4) for line in grid],
         "colorscale": palette.HEAT,
         "colorbar": {"title": {"text": title, "side": "right"}, "thickness": 10, "outlinewidth": 0},
         "set": measure,
@@ -175,7 +175,7 @@ def position_figure(rows: Sequence[HeadRow]) -> FigureSpec:
     traces = [
         {
             "type": "histogram",
-            "x": values([row.positions for row in rows if row.type == kind]),
+            "x": json_numbers([row.positions for row in rows if row.type == kind]),
             "name": kind,
             "marker": {"color": colour},
             "nbinsx": 40,
@@ -218,6 +218,7 @@ def _over_training(rows: Sequence[HeadRow]) -> list[FigureSpec]:
 def _table(rows: Sequence[HeadRow]) -> TableSpec:
     names = [field.name for field in fields(HeadRow) if field.name not in ("step", "stage")]
     body = [
-        tuple(clean(v) if isinstance(v := getattr(row, name), str) else v for name in names) for row in rows
+        tuple(printable(v) if isinstance(v := getattr(row, name), str) else v for name in names)
+        for row in rows
     ]
     return TableSpec("heads", f"Every head at step {count(rows[0].step)}", names, body, folded=True)

@@ -7,22 +7,23 @@ from typing import Any
 
 from normscope.views.figures.lines import MOST_LINES, category_points, error_bars, scale_bar
 from normscope.views.page import palette
-from normscope.views.page.formatting import label, number, spread, values
+from normscope.views.page.formatting import evenly_spaced, json_numbers, label, number
 from normscope.views.page.page_parts import Button, FigureSpec, Trace
 from normscope.words import by_layer
 
 OUTPUT = "output"
 COSINE_AXIS = "cosine to the saturated network"
-CURVE_NAMES = ("cosine", "norm")
+NORM_AXIS = "norm of the states"
+CURVE_NAMES = ("norm", "cosine")
 
 
 def scaling_figure(curves: Mapping[str, Mapping[str, Any]]) -> FigureSpec:
-    """Cosine and norm of each layer's states against c.
+    """Norm and cosine of each layer's states against c.
 
     `curves` maps modules to their `c`, `cosine`, `norm` and `degree`.
     """
     modules = [name for name in _input_first(curves) if name != OUTPUT]
-    kept = [modules[i] for i in spread(len(modules), MOST_LINES)] if modules else []
+    kept = [modules[i] for i in evenly_spaced(len(modules), MOST_LINES)] if modules else []
     traces = []
     for module in [*kept, *([OUTPUT] if OUTPUT in curves else [])]:
         colour = palette.INK if module == OUTPUT else palette.ordered(modules.index(module), len(modules))
@@ -30,9 +31,9 @@ def scaling_figure(curves: Mapping[str, Mapping[str, Any]]) -> FigureSpec:
     bar = [scale_bar(len(modules), "layer")] if len(modules) > 1 else []
     layout = {
         "xaxis": {"type": "log", "title": {"text": "all parameters times c"}, **_ticks(traces)},
-        "yaxis": {"title": {"text": COSINE_AXIS}},
+        "yaxis": {"title": {"text": NORM_AXIS}},
     }
-    buttons = (Button("cosine", "cosine", COSINE_AXIS), Button("norm", "norm", "norm of the states"))
+    buttons = (Button("norm", "norm", NORM_AXIS), Button("cosine", "cosine", COSINE_AXIS))
     note = "With both axes logarithmic, a homogeneous network is a straight line whose slope is its degree."
     title = "Effect of scaling all parameters on each layer"
     if degree := (curves.get(OUTPUT) or {}).get("degree"):
@@ -59,8 +60,8 @@ def _scaled(document: Mapping[str, Any], module: str, key: str, colour: str) -> 
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": values(document["c"]),
-        "y": values(document[key]),
+        "x": json_numbers(document["c"]),
+        "y": json_numbers(document[key]),
         "name": name,
         "showlegend": module == OUTPUT,
         "line": {"color": colour, "width": 2.5 if module == OUTPUT else 1.6},

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from normscope.run import Run, SaturationRow
 from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
-from normscope.views.figures.network.homogeneity import scaling_figure
+from normscope.views.figures.network.homogeneity import COSINE_AXIS, scaling_figure
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, count, label, number, plural, spread, values
+from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace, balanced
 from normscope.views.page.stage_rows import stage_rows
+from normscope.words import printable
 
-AXIS = "cosine to the saturated network"
 NOTE = (
     "1 means that the layer already computes what it would with infinitely large parameters. "
     "Hollow points have not converged: a larger scale gives another value."
@@ -59,7 +59,7 @@ def layer_figure(rows: Sequence[SaturationRow]) -> FigureSpec:
             traces.append(_baseline(part, f"random, {name}" if len(stacks) > 1 else "random network"))
     layout = {
         "xaxis": {"title": {"text": "layer"}, "dtick": 1 if len(rows) < 20 else None},
-        "yaxis": {"title": {"text": AXIS}},
+        "yaxis": {"title": {"text": COSINE_AXIS}},
     }
     last = max(rows, key=lambda row: row.layer)
     title = (
@@ -80,7 +80,7 @@ def _layer_line(
         "type": "scatter",
         "mode": "lines+markers",
         "x": [row.layer for row in rows],
-        "y": values(heights),
+        "y": json_numbers(heights),
         "name": name,
         "line": {"color": colour, "width": 2.5},
         "marker": {"color": colour, "size": 8},
@@ -90,7 +90,7 @@ def _layer_line(
 def _trained(rows: Sequence[SaturationRow], name: str, colour: str) -> Trace:
     trace = _layer_line(rows, name, [row.cosine for row in rows], colour)
     trace["marker"]["symbol"] = ["circle" if row.converged else "circle-open" for row in rows]
-    deviations = values([row.deviation for row in rows])
+    deviations = json_numbers([row.deviation for row in rows])
     return {
         **trace,
         "error_y": {"type": "data", "array": deviations, "thickness": 1, "width": 0, "color": colour},
@@ -117,23 +117,23 @@ def _over_training(rows: Sequence[SaturationRow]) -> list[FigureSpec]:
     if len(steps) < 2:
         return []
     modules = list(dict.fromkeys(row.module for row in sorted(rows, key=lambda row: row.layer)))
-    kept = [modules[i] for i in spread(len(modules), MOST_LINES)]
+    kept = [modules[i] for i in evenly_spaced(len(modules), MOST_LINES)]
+    depth = max(row.layer for row in rows) + 1
     traces = []
     for module in kept:
         part = [row for row in rows if row.module == module]
-        colour = palette.ordered(modules.index(module), len(modules))
+        colour = palette.ordered(part[0].layer, depth)
         heights = [row.cosine for row in part]
         traces.append(curve([row.step for row in part], heights, label(module), colour, showlegend=False))
     last = max(rows, key=lambda row: (row.layer, row.step))
     first = next(row for row in rows if row.module == last.module)
     title = f"Over training the last layer goes from {number(first.cosine, 3)} to {number(last.cosine, 3)}"
-    depth = max(row.layer for row in rows) + 1
     return [
         FigureSpec(
             "saturation-training",
             title,
             [*traces, scale_bar(depth, "layer")],
-            {"yaxis": {"title": {"text": AXIS}}},
+            {"yaxis": {"title": {"text": COSINE_AXIS}}},
             "One line per layer, coloured from the first layer to the last.",
             step_axis=True,
         )
@@ -143,7 +143,7 @@ def _over_training(rows: Sequence[SaturationRow]) -> list[FigureSpec]:
 def _table(rows: Sequence[SaturationRow]) -> TableSpec:
     body = [
         (
-            clean(row.module),
+            printable(row.module),
             row.layer,
             row.cosine,
             row.deviation,

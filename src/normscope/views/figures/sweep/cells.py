@@ -8,8 +8,9 @@ from typing import Any
 
 from normscope.theory.dynamics.growth_boundary import Cell
 from normscope.views.page import palette
-from normscope.views.page.formatting import clean, label, number, values
+from normscope.views.page.formatting import json_numbers, label, number
 from normscope.views.page.page_parts import FigureSpec, Trace
+from normscope.words import printable
 
 AXIS_FIELDS = ("lr", "weight_decay")
 CURVE_TITLES = {"body_norm": "norm of the body ‖θ‖", "norm": "norm of all parameters", "loss": "loss"}
@@ -28,11 +29,11 @@ def other_changes(cell: Cell) -> str:
 
 
 def _word(key: str) -> str:
-    return clean(key.replace("_", " "))
+    return printable(key.replace("_", " "))
 
 
 def _value(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else clean(str(value))
+    return f"{value:.3g}" if isinstance(value, float) else printable(str(value))
 
 
 def cell_result(cell: Cell) -> str:
@@ -74,7 +75,7 @@ def _curve(points: Sequence[Sequence[float]], colour: str) -> Trace:
         "type": "scatter",
         "mode": "lines",
         "x": [int(point[0]) for point in points],
-        "y": values([point[1] for point in points], 5),
+        "y": json_numbers([point[1] for point in points], 5),
         "line": {"color": colour, "width": 2},
         "hovertemplate": "step %{customdata:,}<br>%{y:.5g}<extra></extra>",
     }

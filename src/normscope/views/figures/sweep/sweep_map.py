@@ -20,14 +20,14 @@ from normscope.views.figures.sweep.cells import (
     other_changes,
 )
 from normscope.views.page import palette
-from normscope.views.page.formatting import label, number, power_of_ten, values
+from normscope.views.page.formatting import json_numbers, label, number, power_of_ten
 from normscope.views.page.page_parts import Button, FigureSpec, Trace, balanced
 
 THEORY = "equilibrium theory"
 READING = (
     "Blue cells lost norm, orange ones gained it. The solid line is where the measured change is zero. The "
-    "dashed line is where equilibrium theory predicts it from each cell's own update size, for independent "
-    "updates; the dotted line, for updates that momentum makes alike."
+    "dashed line is where equilibrium theory predicts this from each cell's own update size, for independent "
+    "updates; the dotted line, for updates that momentum correlates."
 )
 
 
@@ -119,7 +119,7 @@ def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mappin
         shown = grid.table(measure.value)
         parts = [
             _heat(measure, grid, shown, _centred(shown)),
-            *_lost(grid),
+            *_failure_marks(grid),
             _boundary(grid, shown, "measured: no change", "solid"),
             _boundary(grid, grid.table(partial(predicted_change, norm=measure.key)), THEORY, "dash"),
             *_with_momentum(grid, measure.key, base),
@@ -128,7 +128,7 @@ def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mappin
     buttons = [Button(measure.key, measure.name) for measure in measures]
     return FigureSpec(
         "change",
-        _grown(grid, measures[0]),
+        _change_title(grid, measures[0]),
         traces,
         _layout(grid),
         height=430,
@@ -143,7 +143,7 @@ def _with_momentum(grid: SweepGrid, prefix: str, base: Mapping[str, Any]) -> lis
     return [_boundary(grid, predicted, f"{THEORY}, with momentum", "dot")]
 
 
-def _grown(grid: SweepGrid, measure: CellMeasure) -> str:
+def _change_title(grid: SweepGrid, measure: CellMeasure) -> str:
     changes = [value for row in grid.table(measure.value) for value in row if value is not None]
     whose = "the body" if measure.key == "body_norm" else "all parameters"
     return f"The norm of {whose} grew in {sum(value > 0 for value in changes)} of {len(changes)} cells"
@@ -154,7 +154,10 @@ def loss_figure(grid: SweepGrid) -> FigureSpec:
     shown = grid.table(LOSS.value)
     best = min((cell for cell in grid.found if _loss(cell) is not None), key=lambda cell: _loss(cell) or 0.0)
     title = f"The loss is lowest, {number(best['loss'])}, at {cell_name(best)}"
-    traces = [_heat(LOSS, grid, shown, {"colorscale": palette.SEQUENCE, "reversescale": True}), *_lost(grid)]
+    traces = [
+        _heat(LOSS, grid, shown, {"colorscale": palette.SEQUENCE, "reversescale": True}),
+        *_failure_marks(grid),
+    ]
     return FigureSpec("loss", title, traces, _layout(grid), height=430)
 
 
@@ -171,7 +174,7 @@ def _centred(shown: list[list[float | None]]) -> Trace:
     return {"colorscale": palette.DIVERGING, "zmin": -reach, "zmax": reach}
 
 
-def _place(axis: Sequence[float]) -> list[float]:
+def _log_positions(axis: Sequence[float]) -> list[float]:
     """Logarithms of the values of an axis; a zero is placed one step left of the others."""
     positive = [math.log10(value) for value in axis if value > 0]
     gap = positive[1] - positive[0] if len(positive) > 1 else 1.0
@@ -179,7 +182,7 @@ def _place(axis: Sequence[float]) -> list[float]:
 
 
 def _ticks(axis: Sequence[float]) -> dict[str, Any]:
-    places = _place(axis)
+    places = _log_positions(axis)
     decades = [
         d
         for d in range(math.floor(min(places)), math.ceil(max(places)) + 1)
@@ -203,9 +206,9 @@ def _ticks(axis: Sequence[float]) -> dict[str, Any]:
 def _heat(measure: CellMeasure, grid: SweepGrid, shown: list[list[float | None]], colours: Trace) -> Trace:
     return {
         "type": "heatmap",
-        "x": values(_place(grid.rates)),
-        "y": values(_place(grid.decays)),
-        "z": [values([math.nan if v is None else v for v in row], 4) for row in shown],
+        "x": json_numbers(_log_positions(grid.rates)),
+        "y": json_numbers(_log_positions(grid.decays)),
+        "z": [json_numbers([math.nan if v is None else v for v in row], 4) for row in shown],
         "customdata": grid.table(lambda cell: cell["id"]),
         "hovertext": grid.table(lambda cell: label(cell_result(cell)).replace(": ", "<br>", 1)),
         "hovertemplate": "%{hovertext}<extra></extra>",
@@ -216,12 +219,12 @@ def _heat(measure: CellMeasure, grid: SweepGrid, shown: list[list[float | None]]
     }
 
 
-def _lost(grid: SweepGrid) -> list[Trace]:
+def _failure_marks(grid: SweepGrid) -> list[Trace]:
     """A cross on every cell that diverged or failed."""
     places = [
         (x, y, cell)
-        for y, row in zip(_place(grid.decays), grid.cells, strict=True)
-        for x, cell in zip(_place(grid.rates), row, strict=True)
+        for y, row in zip(_log_positions(grid.decays), grid.cells, strict=True)
+        for x, cell in zip(_log_positions(grid.rates), row, strict=True)
         if cell is not None and cell["status"] != "done"
     ]
     if not places:
@@ -230,8 +233,8 @@ def _lost(grid: SweepGrid) -> list[Trace]:
         {
             "type": "scatter",
             "mode": "markers",
-            "x": values([x for x, _, _ in places]),
-            "y": values([y for _, y, _ in places]),
+            "x": json_numbers([x for x, _, _ in places]),
+            "y": json_numbers([y for _, y, _ in places]),
             "customdata": [cell["id"] for _, _, cell in places],
             "hovertext": [label(cell_result(cell)) for _, _, cell in places],
             "hovertemplate": "%{hovertext}<extra></extra>",
@@ -246,9 +249,9 @@ def _boundary(grid: SweepGrid, table: list[list[float | None]], name: str, dash:
     shown: NDArray[np.float64] = np.array(table, dtype=np.float64)
     return {
         "type": "contour",
-        "x": values(_place(grid.rates)),
-        "y": values(_place(grid.decays)),
-        "z": [values(row, 4) for row in shown],
+        "x": json_numbers(_log_positions(grid.rates)),
+        "y": json_numbers(_log_positions(grid.decays)),
+        "z": [json_numbers(row, 4) for row in shown],
         "contours": {"start": 0, "end": 0, "size": 1, "coloring": "none"},
         "line": {"color": palette.INK, "width": 2.5, "dash": dash},
         "connectgaps": True,

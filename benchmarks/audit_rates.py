@@ -15,9 +15,9 @@ from collections import Counter
 import numpy as np
 
 from benchmarks.simulated_runs import SPOILERS, draw_recipe, path_of, simulate
-from normscope.weights.audit.audit import SURE
-from normscope.weights.audit.breaks import find_breaks
-from normscope.weights.audit.spacing import learn_spacing
+from normscope.remarks import SURE
+from normscope.weights.soundness.breaks import find_breaks
+from normscope.weights.soundness.spacing import learn_spacing
 
 CLEAN, SPOILT = 500, 60  # series to simulate: clean ones, and of each fault
 EDGES = (1.5, 4, 20)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.weights.audit.path import ParameterPath
-from normscope.weights.audit.samples import squared_distances
+from normscope.weights.soundness.path import ParameterPath
+from normscope.weights.soundness.samples import squared_distances
 
 DIMENSION = 3000
 SAMPLED = 1000  # of them: far fewer than an audit samples, so noisier

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from normscope.network.running.batches import Batch, Batches
     from normscope.network.running.scaling import scaled
     from normscope.progress import Progress
+    from normscope.remarks import Finding, LeftOut
     from normscope.rows import (
         CheckpointRow,
         HeadRow,
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from normscope.views.plotting.plot import plot
     from normscope.views.reports.report import report
     from normscope.weights.audit.audit import Audit, audit
-    from normscope.weights.audit.findings import Finding
     from normscope.weights.monitor.monitor import Monitor
     from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
     from normscope.weights.scan.scan import ScanConfig, scan
@@ -91,7 +91,7 @@ _HOMES = {
     "Degree": "normscope.network.measuring.homogeneity",
     "Equilibrium": "normscope.theory.dynamics.dynamics",
     "Every": "normscope.schedule",
-    "Finding": "normscope.weights.audit.findings",
+    "Finding": "normscope.remarks",
     "Forecast": "normscope.theory.dynamics.forecast",
     "GroupDifference": "normscope.theory.laws.compare",
     "GroupFit": "normscope.theory.laws.groups",
@@ -107,6 +107,7 @@ _HOMES = {
     "Law": "normscope.theory.laws.laws",
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
+    "LeftOut": "normscope.remarks",
     "Limit": "normscope.network.measuring.saturation",
     "Logarithmic": "normscope.schedule",
     "Logger": "normscope.weights.monitor.monitor_options",
@@ -201,6 +202,7 @@ __all__ = [
     "Law",
     "LawFit",
     "LayerSaturation",
+    "LeftOut",
     "Limit",
     "Logarithmic",
     "Logger",

@@ -180,6 +180,12 @@ class Run:
         """Record the names that are not measured, each with the reason."""
         self._change_many("INSERT OR REPLACE INTO skipped VALUES(?, ?)", reasons)
 
+    def replace_all(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Replace all rows of a table that has no row class (`remarks`)."""
+        self._change(f"DELETE FROM {table}")
+        for row in rows:
+            self._change(f"INSERT OR REPLACE INTO {table} VALUES({','.join('?' * len(row))})", row)
+
     def set_artifact(self, kind: str, key: str, value: Any) -> None:
         """Store a JSON document that belongs to the run (an attention map, a scaling curve, …)."""
         self._change("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))

@@ -54,6 +54,14 @@ CREATE TABLE measure(
     name TEXT NOT NULL, value REAL,
     PRIMARY KEY(name, stage, step, tensor)) WITHOUT ROWID;
 """,
+    "left_out": """
+CREATE TABLE left_out(label TEXT PRIMARY KEY, reason TEXT NOT NULL);
+""",
+    "finding": """
+CREATE TABLE finding(
+    stage TEXT NOT NULL, kind TEXT NOT NULL, steps TEXT NOT NULL, evidence TEXT NOT NULL,
+    confidence REAL NOT NULL, numbers TEXT NOT NULL);
+""",
 }
 
 

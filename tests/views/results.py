@@ -8,9 +8,9 @@ import torch
 import normscope as ns
 from normscope.lab.sweep.sweep import SweepResult
 from normscope.lab.training.trainer import TrainResult
+from normscope.remarks import Finding
 from normscope.run import Run, ScalarRow
 from normscope.weights.audit.audit import Audit
-from normscope.weights.audit.findings import Finding
 
 from .networks import write_sweep
 from .runs import write_walk

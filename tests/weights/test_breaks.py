@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.simulated_runs import SCHEDULES, Recipe, other_run, path_of, simulate
-from normscope.weights.audit.breaks import find_breaks
-from normscope.weights.audit.path import ratio_to_neighbours, spikes
+from normscope.weights.soundness.breaks import find_breaks
+from normscope.weights.soundness.path import ratio_to_neighbours, spikes
 
 PLAIN = Recipe(
     steps=np.arange(1, 31) * 1000,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from normscope.checkpoints.series.series import open_series
-from normscope.weights.audit.samples import ELEMENTS, PIECE, choose_pieces, sampled_distances
+from normscope.weights.soundness.samples import ELEMENTS, PIECE, choose_pieces, sampled_distances
 from tests.conftest import save_series
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.simulated_runs import SPACINGS, draw_steps
-from normscope.weights.audit.spacing import learn_spacing
+from normscope.weights.soundness.spacing import learn_spacing
 
 PYTHIA = [0, *(2**i for i in range(10)), *range(1000, 143_001, 1000)]
 T5 = [*range(0, 520_201, 5100), 524_288]

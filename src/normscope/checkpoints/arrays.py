@@ -1,10 +1,10 @@
-"""Whole tensors of a checkpoint as torch tensors, in the dtype they are stored in."""
+"""Tensors of a checkpoint, whole as torch tensors, or some of their elements as bytes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from normscope.checkpoints.base import ITEM_SIZES, Buffer, Checkpoint, quoted
+from normscope.checkpoints.base import ITEM_SIZES, WIDTHS, Buffer, Checkpoint, quoted
 from normscope.errors import CheckpointError
 from normscope.words import some
 
@@ -46,3 +46,15 @@ def _view(data: bytearray, dtype: str) -> torch.Tensor:
 
     kind = getattr(torch, dtype)
     return torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
+
+
+def read_elements(checkpoint: Checkpoint, name: str, cut: tuple[int, int], dtype: str) -> Buffer:
+    """Read the elements cut[0] … cut[1]−1 of a tensor; `dtype` is its own or float64."""
+    stored = checkpoint.tensors[name].dtype
+    width = WIDTHS[stored]
+    raw = checkpoint.read(name, cut[0] * width, cut[1] * width)
+    return raw if dtype == stored else _as_float64(raw, stored)
+
+
+def _as_float64(raw: Buffer, dtype: str) -> Buffer:
+    return as_tensor(raw, dtype).double().numpy().tobytes()

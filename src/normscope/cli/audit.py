@@ -13,8 +13,8 @@ from normscope.cli.output import console, print_json, progress_bar
 from normscope.words import printable
 
 if TYPE_CHECKING:
+    from normscope.remarks import Finding
     from normscope.weights.audit.audit import Audit
-    from normscope.weights.audit.findings import Finding
 
 EXAMPLES = (
     "normscope audit checkpoints/",
@@ -49,7 +49,7 @@ def audit(source: AuditArgument, read: dict[str, Any], run: RunFile = None, json
 
 
 def _print(found: Audit) -> None:
-    from normscope.weights.audit.audit import SURE
+    from normscope.remarks import SURE
 
     say = partial(console().print, markup=False)
     sure = [finding for finding in found.findings if finding.confidence >= SURE]

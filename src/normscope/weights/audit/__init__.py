@@ -1,4 +1,1 @@
-"""Decide whether a series of checkpoints is what its labels claim.
-
-From outside, use `audit.audit`; `findings` defines what it returns.
-"""
+"""Decide whether a series of checkpoints is what its labels claim; the checks are in `soundness`."""

@@ -21,16 +21,18 @@ from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSour
 from normscope.errors import CheckpointError, RunFileError, UsageError
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
+from normscope.remarks import Finding, sound
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
-from normscope.weights.audit.breaks import FEWEST, find_breaks
-from normscope.weights.audit.findings import KINDS, Array, Finding
-from normscope.weights.audit.headers import Header, alike, find_in_headers, read_header
-from normscope.weights.audit.path import PairDistance
-from normscope.weights.audit.samples import sampled_distances
-from normscope.weights.audit.spacing import learn_spacing
-from normscope.weights.audit.tensor_checks import (
+from normscope.weights.scan.scan import ScanConfig, scan_series
+from normscope.weights.soundness.breaks import FEWEST, find_breaks
+from normscope.weights.soundness.findings import KINDS, Array
+from normscope.weights.soundness.headers import Header, alike, find_in_headers, read_header
+from normscope.weights.soundness.path import PairDistance
+from normscope.weights.soundness.samples import sampled_distances
+from normscope.weights.soundness.spacing import learn_spacing
+from normscope.weights.soundness.tensor_checks import (
     FinitePart,
     duplicate,
     find_in_tensors,
@@ -38,11 +40,8 @@ from normscope.weights.audit.tensor_checks import (
     load_sums,
     same_digest,
 )
-from normscope.weights.scan.scan import ScanConfig, scan_series
 from normscope.words import joined
 
-SURE = 0.5
-"""A series is sound if every finding has a lower confidence than this; such findings are hints."""
 MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with every other
 FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
@@ -159,8 +158,7 @@ def _result(
     findings: Sequence[Finding], source: str, count: int, rules: Mapping[str, str], checked: tuple[str, ...]
 ) -> Audit:
     ordered = sorted(findings, key=lambda f: (-f.confidence, f.stage, f.steps[:1]))
-    sound = all(finding.confidence < SURE for finding in findings)
-    return Audit(sound, tuple(ordered), source, count, dict(rules), checked)
+    return Audit(sound(findings), tuple(ordered), source, count, dict(rules), checked)
 
 
 @dataclass(frozen=True)

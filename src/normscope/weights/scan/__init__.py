@@ -1,4 +1,4 @@
 """Measure a series of checkpoints into a run file.
 
-From outside, use `scan.scan` and `scan.scan_series`; the audit also uses `walk.read_elements`.
+From outside, use `scan.scan` and `scan.scan_series`.
 """

@@ -10,7 +10,8 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
 from normscope.table import Value
-from normscope.weights.scan.plan import Chain, Inventory, missing_chain, take_inventory
+from normscope.weights.inventory.inventory import Inventory, take_inventory
+from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
 from normscope.weights.scan.walk import Part, parts
 from normscope.weights.sums.statistics import Sums, add

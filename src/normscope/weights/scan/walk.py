@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.checkpoints.arrays import as_tensor
+from normscope.checkpoints.arrays import read_elements
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
 from normscope.weights.scan.plan import Chain
 from normscope.weights.sums.statistics import RunningSums, Stretch, Sums
@@ -129,15 +129,3 @@ def _add(
         kept = [members[0], segment[-1]]
     for member in kept:
         member.drop(*cut)
-
-
-def read_elements(checkpoint: Checkpoint, name: str, cut: tuple[int, int], dtype: str) -> Buffer:
-    """Read the elements cut[0] … cut[1]−1 of a tensor; `dtype` is its own or float64."""
-    stored = checkpoint.tensors[name].dtype
-    width = WIDTHS[stored]
-    raw = checkpoint.read(name, cut[0] * width, cut[1] * width)
-    return raw if dtype == stored else _as_float64(raw, stored)
-
-
-def _as_float64(raw: Buffer, dtype: str) -> Buffer:
-    return as_tensor(raw, dtype).double().numpy().tobytes()

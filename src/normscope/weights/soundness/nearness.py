@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normscope.weights.audit.findings import Array, Finding, listed
-from normscope.weights.audit.path import ParameterPath
+from normscope.remarks import Finding
+from normscope.weights.soundness.findings import Array, listed
+from normscope.weights.soundness.path import ParameterPath
 
 CLOSE_BY = 6  # places between two exchanged checkpoints; if there are more, they must fit better
 EXCHANGED, EXCHANGED_AFAR = 0.75, 0.5  # of the present squared distances, after an exchange

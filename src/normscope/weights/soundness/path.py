@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.theory.measures import formulas
-from normscope.weights.audit.findings import Array
+from normscope.weights.soundness.findings import Array
 
 PairDistance = Callable[[int, int], float]
 """‖θᵢ − θⱼ‖² of two checkpoints, given by their indices; both are read."""

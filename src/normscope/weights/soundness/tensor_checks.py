@@ -13,9 +13,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.remarks import Finding
 from normscope.run import NO_PREVIOUS, Run, TensorRow
-from normscope.weights.audit.findings import Array, Finding, listed
-from normscope.weights.audit.path import PairDistance, ParameterPath
+from normscope.weights.soundness.findings import Array, listed
+from normscope.weights.soundness.path import PairDistance, ParameterPath
 from normscope.words import some
 
 SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "nonfinite")

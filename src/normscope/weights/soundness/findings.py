@@ -1,9 +1,8 @@
-"""The findings of an audit: statements about some checkpoints, each with evidence and a confidence."""
+"""The kinds of findings, and words and confidences for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +28,6 @@ KINDS: Mapping[str, str] = {
     "zero": "whole tensors are zero",
 }
 """Every kind of finding; docs/audit.md says how each is decided."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem, certain or suspected, with some checkpoints of a series.
-
-    `evidence` is a sentence for people, `numbers` the same for programs. `confidence`, from 0
-    to 1, is how sure it is that the series is not what its labels claim.
-
-    >>> ns.Finding("gap", (3000, 4000), "steps 3000 and 4000 are missing", 0.9).evidence
-    'steps 3000 and 4000 are missing'
-    """
-
-    kind: str
-    steps: tuple[int, ...]
-    evidence: str
-    confidence: float
-    numbers: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
-    stage: str = ""
-
-    def of_stage(self, stage: str) -> Finding:
-        """The same finding, about a named stage."""
-        return replace(self, stage=stage)
 
 
 def listed(steps: Sequence[int], most: int = 4) -> str:

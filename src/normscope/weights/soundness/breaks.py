@@ -12,9 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from normscope.weights.audit.findings import Finding, confidence_from_ratio, listed
-from normscope.weights.audit.nearness import exchanged, isolated
-from normscope.weights.audit.path import (
+from normscope.remarks import Finding
+from normscope.weights.soundness.findings import confidence_from_ratio, listed
+from normscope.weights.soundness.nearness import exchanged, isolated
+from normscope.weights.soundness.path import (
     LARGER,
     ParameterPath,
     break_ratio,

@@ -15,7 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from normscope.weights.audit.findings import Finding, listed
+from normscope.remarks import Finding
+from normscope.weights.soundness.findings import listed
 
 REPEATS = 3  # equal intervals that make a rule
 SHARE = 0.5  # of the intervals of a stretch that must follow the rule

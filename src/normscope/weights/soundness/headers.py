@@ -10,7 +10,8 @@ from functools import cached_property
 from normscope.anatomy import OUTSIDE_BODY, locate, not_a_parameter, unwrapped
 from normscope.checkpoints.base import WIDTHS, Checkpoint, Tensor
 from normscope.checkpoints.series.series import Entry
-from normscope.weights.audit.findings import Finding, listed
+from normscope.remarks import Finding
+from normscope.weights.soundness.findings import listed
 from normscope.words import some
 
 

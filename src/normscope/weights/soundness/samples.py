@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from normscope.checkpoints.arrays import read_elements
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
 from normscope.progress import Progress, silent
-from normscope.weights.audit.findings import Array
-from normscope.weights.scan.walk import read_elements
+from normscope.weights.soundness.findings import Array
 
 ELEMENTS = 1 << 18  # sampled from each checkpoint
 IN_MEMORY = 1 << 23  # elements kept of all checkpoints together

@@ -1,0 +1,1 @@
+"""Which tensors of a series are parameters, and which checkpoints of it belong together."""

@@ -40,6 +40,9 @@ def test_other_files_are_ignored(tmp_path):
     series = open_series(tmp_path)
     assert steps(series) == [1, 2]
     assert [entry.label for entry in series.entries] == ["checkpoint-1", "checkpoint-2"]
+    assert [(each.label, each.reason) for each in series.left_out] == [
+        ("model", "the same weights as checkpoint-2")
+    ]
 
 
 def test_subfolders_of_shards(tmp_path):
@@ -111,9 +114,10 @@ def test_the_folder_names_the_step_of_a_single_file(tmp_path):
 
 
 def test_a_stored_step(tmp_path):
-    put(tmp_path / "last.pt", global_step=42)
-    put(tmp_path / "best.pt", global_step=40)
-    assert steps(open_series(tmp_path)) == [40, 42]
+    put(tmp_path / "run" / "last.pt", global_step=42)
+    assert steps(open_series(tmp_path / "run")) == [42]
+    put(tmp_path / "run" / "model.pt", 2.0, global_step=40)
+    assert steps(open_series(tmp_path / "run")) == [40, 42]
 
 
 def test_the_step_in_the_state_of_the_trainer(tmp_path):
@@ -140,8 +144,8 @@ def test_given_steps(tmp_path):
 
 
 def test_a_step_that_appears_twice(tmp_path):
-    put(tmp_path / "step_5.pt")
-    put(tmp_path / "step-5.safetensors")
+    put(tmp_path / "step_5.pt", 1.0)
+    put(tmp_path / "step-5.safetensors", 2.0)
     with pytest.raises(CheckpointError, match=re.escape("step-5.safetensors and ")):
         open_series(tmp_path)
 

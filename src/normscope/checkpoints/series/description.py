@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from normscope.checkpoints.base import WIDTHS, Checkpoint
+from normscope.checkpoints.buffer_names import buffer_by_name
+from normscope.remarks import LeftOut
 
 _OPENERS = 8
 
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """One checkpoint: its format, and its tensors, parameters and bytes, with tied tensors counted once."""
+    """One checkpoint: its format, and its tensors, parameters and bytes, with tied tensors counted once.
+
+    Buffers are left out as far as names tell; a scan, which looks at their content, may leave out more.
+    """
 
     step: int
     stage: str
@@ -29,9 +34,11 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class SeriesInfo:
-    """The checkpoints of a series, in order."""
+    """The checkpoints of a series, in order; what was left out; and what the user should know."""
 
     rows: tuple[CheckpointInfo, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def checkpoints(self) -> int:
@@ -73,7 +80,7 @@ def _describe(entry: OpenableEntry) -> CheckpointInfo:
     checkpoint = entry.open()
     try:
         distinct = {tensor.storage: tensor for tensor in checkpoint.tensors.values()}.values()
-        measured = [tensor for tensor in distinct if tensor.dtype in WIDTHS]
+        measured = [t for t in distinct if t.dtype in WIDTHS and buffer_by_name(t.name, t.shape) is None]
         return CheckpointInfo(
             entry.step,
             entry.stage,

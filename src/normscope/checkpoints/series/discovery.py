@@ -1,207 +1,156 @@
-"""Which files and folders are checkpoints, which belong together, and which of them form a series."""
+"""Which files and folders below a folder are checkpoints, and which of them may form a series."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 
-from normscope.checkpoints.base import Checkpoint, Folder
-from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise, recognise_folder
-from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
-from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
-from normscope.checkpoints.formats.torch.pickles import open_bin_shards, open_sharded_bin
+from normscope.checkpoints.base import WIDTHS, Folder
+from normscope.checkpoints.formats.registry import recognise_folder
+from normscope.checkpoints.series.file_groups import IGNORED, FoundCheckpoint, find_file_checkpoints
 from normscope.checkpoints.series.names import names_step, parse_label, strip_suffix
-from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
-from normscope.words import natural_key
-
-_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
-_INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
-
-_IGNORED = re.compile(
-    r"^(\..*|readme.*|licen[cs]e.*|tokenizer.*|vocab.*|merges.*|latest|checkpoint"
-    r"|optim(izer)?(_[^/]*)?\.(pt|pth|bin|safetensors)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
-    r"|training_args\.bin|rng_state.*\.(pt|pth)|scaler\.pt|random_states.*\.pkl|events\.out\.tfevents.*"
-    r"|.*\.data-[0-9]{5}-of-[0-9]{5}|__pycache__/|runs/|logs?/|wandb/|optim(izer)?(_[^/]*)?/)$",
-    re.IGNORECASE,
-)
-"""Names that are never checkpoints; those of folders end with a slash."""
-
-_OTHER_SUFFIX = re.compile(
-    r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
-    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|h5|onnx|tiktoken|metadata|meta)$",
-    re.IGNORECASE,
-)
-"""Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
+from normscope.checkpoints.series.parts import refuse_parts
+from normscope.errors import CheckpointError
+from normscope.remarks import LeftOut
+from normscope.words import natural_key, some
 
 # A folder often contains one model in several formats; the first of these names is used.
 _PREFERRED = ("model", "pytorch_model", "consolidated.00", "consolidated", "diffusion_pytorch_model")
+_DEEPEST = 3
 
 
 @dataclass(frozen=True)
-class FoundCheckpoint:
-    """A checkpoint that was found: its label, where it is, how to open it, and the names of its files.
+class Discovery:
+    """The checkpoints below a folder, unordered; those that are not read; what the user should know."""
 
-    `stored_step` looks for a step beside the checkpoint, for the case that its name has none.
-    """
-
-    label: str
-    source: str
-    open: Callable[[], Checkpoint] = field(compare=False, repr=False)
-    folder: Folder = field(compare=False, repr=False)
-    files: tuple[str, ...] = ()
-    stored_step: Callable[[], int | None] = field(default=lambda: None, compare=False, repr=False)
+    checkpoints: tuple[FoundCheckpoint, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def find_series(folder: Folder) -> list[FoundCheckpoint]:
-    """The checkpoints of the series in a folder, unordered.
+def find_series(folder: Folder, depth: int = 0) -> Discovery:
+    """The checkpoints that may form the series in a folder.
 
-    Numbered files and numbered subfolders with a checkpoint form the series. A final
-    `model.safetensors` beside them is a copy of the last one, and is left out.
+    These are its files and its subfolders with one checkpoint each, and those in subfolders named after
+    stages; if none of them is numbered, those of the only subfolder that contains several (`checkpoints/`).
     """
     if whole := _folder_checkpoint(folder, _own_label(folder)):
-        return [whole]
-    files = find_file_checkpoints(folder)
-    inside = [find_single(folder.folder(name), name.rstrip("/")) for name in _subfolders(folder)]
-    below = [found for found in inside if found is not None]
-    numbered = [found for found in (*files, *below) if parse_label(found.label).step is not None]
-    if numbered:
-        return numbered
-    if files and (single := find_single(folder, _own_label(folder))):
-        return [single]
-    return files or below
+        return Discovery((whole,))
+    files = [_with_trainer_step(folder, found) for found in find_file_checkpoints(folder)]
+    singles, groups = _find_below(folder, depth)
+    parents = {name: group for name, group in groups.items() if _is_parent(name, group)}
+    others = {name: group for name, group in groups.items() if name not in parents}
+    direct = _flattened(Discovery((*files, *singles)), parents)
+    if any(parse_label(found.label).number is not None for found in direct.checkpoints):
+        not_read = [_not_read(name, group) for name, group in others.items()]
+        return replace(direct, left_out=(*direct.left_out, *not_read))
+    if others:
+        _refuse_several(folder, others)
+        return _flattened(direct, others)
+    several = len(files) > 1 and any(parse_label(found.label).kind == "final" for found in files)
+    if files and not several and (single := find_single(folder, _own_label(folder))):
+        reason = f"another model in a subfolder; {single.files[0]} is read"
+        return Discovery((single,), tuple(LeftOut(found.label, reason) for found in singles))
+    return Discovery(tuple(files or singles))
+
+
+def _find_below(folder: Folder, depth: int) -> tuple[list[FoundCheckpoint], dict[str, Discovery]]:
+    """The subfolders that contain one checkpoint, and those that contain several."""
+    singles: list[FoundCheckpoint] = []
+    groups: dict[str, Discovery] = {}
+    for name in _subfolders(folder):
+        child = folder.folder(name)
+        if single := find_single(child, name.rstrip("/")):
+            own = single.label.split("/")[0] == name.rstrip("/")
+            singles += [single] if own else []
+            groups |= {} if own else {name.rstrip("/"): Discovery((single,))}
+        elif depth < _DEEPEST and (inner := find_series(child, depth + 1)).checkpoints:
+            groups[name.rstrip("/")] = inner
+    return singles, groups
 
 
 def find_single(folder: Folder, label: str, depth: int = 0) -> FoundCheckpoint | None:
     """The checkpoint, if a folder contains exactly one."""
     if whole := _folder_checkpoint(folder, label):
         return whole
-    files = find_file_checkpoints(folder)
-    if len(files) > 1:
-        files = _prefer(files)
-    if len(files) == 1:
-        inner = parse_label(label).step is None and parse_label(files[0].label).step is not None
-        own = files[0].label if inner else label
-        return replace(files[0], label=own, stored_step=lambda: _trainer_step(folder))
-    if files or depth >= 2:
+    files = [found for found in find_file_checkpoints(folder) if parse_label(found.label).kind != "state"]
+    if chosen := _one_file(folder, files):
+        beside = tuple(LeftOut(f"{label}/{found.label}", reason) for found, reason in _others(chosen, files))
+        named = replace(chosen, label=_inner_label(label, chosen.label), beside=beside)
+        named = replace(named, stored_step=lambda: _trainer_step(folder))
+        return named if chosen.label in _PREFERRED else _main_model(folder, label, named, depth)
+    return None if files else _single_below(folder, label, depth)
+
+
+def _main_model(folder: Folder, label: str, file: FoundCheckpoint, depth: int) -> FoundCheckpoint:
+    """A file without a usual name, or the model in a subfolder if the file is small beside it (`data.pt`)."""
+    try:
+        below = _single_below(folder, label, depth)
+    except CheckpointError:
+        return file
+    if below is None:
+        return file
+    small = 2 * _parameters(file) < _parameters(below)
+    read, other = (below, file) if small else (file, below)
+    inside = other.source.rstrip("/").removeprefix(folder.name.rstrip("/") + "/")
+    where = read.source.rstrip("/").removeprefix(folder.name.rstrip("/") + "/")
+    left_out = LeftOut(f"{label}/{inside}", f"beside the model in the same folder; {where} is read")
+    return replace(read, beside=(*read.beside, *file.beside, left_out) if small else (*file.beside, left_out))
+
+
+def _parameters(found: FoundCheckpoint) -> int:
+    """The elements that a checkpoint holds; 0 if it cannot be read."""
+    try:
+        with closing(found.open()) as checkpoint:
+            return sum(tensor.numel for tensor in checkpoint.tensors.values() if tensor.dtype in WIDTHS)
+    except CheckpointError:
+        return 0
+
+
+def _single_below(folder: Folder, label: str, depth: int) -> FoundCheckpoint | None:
+    """The checkpoint, if the subfolders contain exactly one."""
+    if depth >= _DEEPEST:
         return None
-    inside = [find_single(folder.folder(name), label, depth + 1) for name in _subfolders(folder)]
+    names = [name.rstrip("/") for name in _subfolders(folder)]
+    inside = [find_single(folder.folder(f"{name}/"), _inner_label(label, name), depth + 1) for name in names]
     below = [found for found in inside if found is not None]
     # Trainers also save each rank's own files; a folder that is a checkpoint as a whole is preferred.
     whole_folders = [found for found in below if found.source == found.folder.name]
-    chosen = below if len(below) == 1 else whole_folders
-    return chosen[0] if len(chosen) == 1 else None
+    preferred = below if len(below) == 1 else whole_folders
+    if len(preferred) == 1:
+        return preferred[0]
+    refuse_parts(names if below else [], folder.name)
+    return None
 
 
-def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
-    """The checkpoints among the files of a folder, not of its subfolders."""
-    names = [name for name in folder.names() if not name.endswith("/")]
-    found: list[FoundCheckpoint] = []
-    for find_group in (_find_indexed, _find_shards, _find_bundles):
-        used = {name for each in found for name in each.files}
-        found += find_group(folder, [name for name in names if name not in used])
-    used = {name for each in found for name in each.files}
-    suffixes = file_suffixes()
-    rest = [name for name in names if name not in used and _is_checkpoint(folder, name, suffixes)]
-    return found + [_single_file(folder, name) for name in rest]
+def _inner_label(label: str, inner: str) -> str:
+    """The name of what is inside a folder, if only that has a number; the folder's own name otherwise."""
+    outer, own = parse_label(label), parse_label(inner)
+    if own.number is None or outer.unit == "step" or (outer.number is not None and own.unit == "number"):
+        return label
+    return f"{label}/{inner}" if outer.stage or outer.unit == "epoch" else inner
 
 
-def checkpoint_of_file(folder: Folder, name: str) -> FoundCheckpoint:
-    """The checkpoint that is in a file, or of which the file is a part."""
-    candidates = find_file_checkpoints(folder) if _is_part(name) else []
-    whole = next((found for found in candidates if name in found.files), None)
-    return whole or _single_file(folder, name)
+def _is_parent(name: str, group: Discovery) -> bool:
+    """Whether a subfolder is a stage, or an epoch with several steps: part of the series around it."""
+    label = parse_label(name)
+    inside = [parse_label(found.label) for found in group.checkpoints]
+    return bool(label.stage) or (label.unit == "epoch" and all(each.unit == "step" for each in inside))
 
 
-def _folder_checkpoint(folder: Folder, label: str) -> FoundCheckpoint | None:
-    """The folder itself, if its format stores checkpoints as folders."""
-    format = recognise_folder(folder)
-    if format is None:
-        return None
-    return FoundCheckpoint(label, folder.name, lambda: format.open(folder), folder, tuple(folder.names()))
-
-
-def _is_part(name: str) -> bool:
-    return bool(_SHARD.match(name) or _INDEX.match(name) or name.endswith(INDEX_SUFFIX) or ".data-" in name)
-
-
-def _single_file(folder: Folder, name: str) -> FoundCheckpoint:
-    return _found(folder, strip_suffix(name), (name,), lambda: open_file(folder.file(name)))
-
-
-def _found(
-    folder: Folder, label: str, files: Sequence[str], opener: Callable[[], Checkpoint]
-) -> FoundCheckpoint:
-    return FoundCheckpoint(label, f"{folder.name.rstrip('/')}/{files[0]}", opener, folder, tuple(files))
-
-
-def _is_checkpoint(folder: Folder, name: str, suffixes: tuple[str, ...]) -> bool:
-    """Decide by the ending of the name, so that a damaged checkpoint is an error, or else by the content."""
-    if _IGNORED.match(name):
-        return False
-    known, other = name.lower().endswith(suffixes), _OTHER_SUFFIX.search(name) is not None
-    if known != other:
-        return known
-    try:
-        return recognise(folder.file(name)) is not None
-    except NormscopeError:
-        return False
-
-
-def _find_indexed(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
-    """Sharded checkpoints with an index of their tensors."""
-    found = []
-    for name in names:
-        if match := _INDEX.match(name):
-            stem, kind = match.groups()
-            shards = [n for n in names if (m := _SHARD.match(n)) and m.group(1, 4) == (stem, kind)]
-            found.append(_found(folder, stem, (name, *shards), _index_opener(folder, name, kind)))
-    return found
-
-
-def _index_opener(folder: Folder, name: str, kind: str) -> Callable[[], Checkpoint]:
-    return lambda: (open_sharded if kind == "safetensors" else open_sharded_bin)(folder, name)
-
-
-def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
-    """Sharded checkpoints without an index, for example STEM-00001-of-00004.safetensors."""
-    groups: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for name in names:
-        if match := _SHARD.match(name):
-            groups[match.group(1), match.group(3), match.group(4)].append(name)
-    return [
-        _found(folder, stem, files, _shards_opener(folder, files, int(total), kind))
-        for (stem, total, kind), files in groups.items()
-    ]
-
-
-def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> Callable[[], Checkpoint]:
-    def opener() -> Checkpoint:
-        if len(files) != total:
-            raise CorruptCheckpoint(
-                f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} were found. "
-                "Copy the others too."
-            )
-        return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)
-
-    return opener
-
-
-def _find_bundles(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
-    """TensorFlow's checkpoints: an index and its data files."""
-    found = []
-    for name in names:
-        if name.endswith(INDEX_SUFFIX) and is_bundle(folder.file(name)):
-            data = [n for n in names if n.startswith(name.removesuffix(INDEX_SUFFIX) + ".data-")]
-            found.append(_found(folder, strip_suffix(name), (name, *data), _bundle_opener(folder, name)))
-    return found
-
-
-def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
-    return lambda: open_bundle(folder, name)
+def _one_file(folder: Folder, files: list[FoundCheckpoint]) -> FoundCheckpoint | None:
+    """The file that is the model of a folder: the one with the usual name, or else the only one."""
+    whole = _prefer([found for found in files if not parse_label(found.label).rank])
+    if len(whole) == 1 and (whole == files or whole[0].label in _PREFERRED):
+        return whole[0]
+    refuse_parts([found.label for found in files], folder.name)
+    preferred = _prefer(files)
+    return preferred[0] if len(preferred) == 1 else None
 
 
 def _prefer(found: list[FoundCheckpoint]) -> list[FoundCheckpoint]:
@@ -213,9 +162,86 @@ def _prefer(found: list[FoundCheckpoint]) -> list[FoundCheckpoint]:
     return found
 
 
+def _others(chosen: FoundCheckpoint, files: Sequence[FoundCheckpoint]) -> list[tuple[FoundCheckpoint, str]]:
+    """The other models of a folder, each with the reason why it is not read."""
+    read = f"{chosen.files[0]} is read"
+    return [
+        (found, f"the same model in another format, by its name; {read}" if found.label in _PREFERRED else
+         f"another file in the same folder; {read}")
+        for found in files
+        if found is not chosen
+    ]  # fmt: skip
+
+
+def _flattened(direct: Discovery, groups: Mapping[str, Discovery]) -> Discovery:
+    """What is in a folder, and in some of its subfolders; names of stages are kept as part of the label."""
+    found, left_out = list(direct.checkpoints), list(direct.left_out)
+    for name, group in groups.items():
+        prefix = f"{name}/" if _is_parent(name, group) else ""
+        found += [replace(each, label=f"{prefix}{each.label}") for each in group.checkpoints]
+        left_out += [replace(each, label=f"{prefix}{each.label}") for each in group.left_out]
+    return Discovery(tuple(found), tuple(left_out))
+
+
+def _refuse_several(folder: Folder, groups: Mapping[str, Discovery]) -> None:
+    """Refuse a folder with several series, or with several models per step."""
+    place = folder.name.rstrip("/")
+    name, group = next(iter(groups.items()))
+    if parse_label(name).number is not None and not _is_numbered(group):
+        models = sorted({found.label for found in group.checkpoints}, key=natural_key)
+        raise CheckpointError(
+            f"{place}/{name} contains several models: {some(models)}. Name the one to be measured, "
+            f"for example with the glob '{escape(place)}/*/{_inside(group, models[0])}'."
+        )
+    if len(groups) > 1:
+        counts = [f"{each}/ ({_count(found)})" for each, found in groups.items()]
+        raise CheckpointError(
+            f"{place} contains several series: {some(counts, 5)}. Give one of them, "
+            f"for example {place}/{name}; or, if they are one series, their checkpoints with a glob."
+        )
+
+
+def _inside(group: Discovery, label: str) -> str:
+    """The file or the subfolder of a model, as a glob names it."""
+    found = next(each for each in group.checkpoints if each.label == label)
+    last = found.source.rstrip("/").rsplit("/", 1)[-1]
+    return escape(last) if strip_suffix(last) == label else f"{escape(label)}*"
+
+
+def _is_numbered(group: Discovery) -> bool:
+    return any(parse_label(found.label).number is not None for found in group.checkpoints)
+
+
+def _count(group: Discovery) -> str:
+    number = len(group.checkpoints)
+    return f"{number} checkpoint{'s' if number > 1 else ''}"
+
+
+def _not_read(name: str, group: Discovery) -> LeftOut:
+    if parse_label(name).number is not None and not _is_numbered(group):
+        models = some(sorted(found.label for found in group.checkpoints))
+        return LeftOut(name, f"contains several models ({models}); name one of them with a glob")
+    return LeftOut(f"{name}/", f"a folder of its own with {_count(group)}; give it as the source to read it")
+
+
+def _folder_checkpoint(folder: Folder, label: str) -> FoundCheckpoint | None:
+    """The folder itself, if its format stores checkpoints as folders."""
+    format = recognise_folder(folder)
+    if format is None:
+        return None
+    return FoundCheckpoint(label, folder.name, lambda: format.open(folder), folder, tuple(folder.names()))
+
+
 def _subfolders(folder: Folder) -> list[str]:
-    names = [name for name in folder.names() if name.endswith("/") and not _IGNORED.match(name)]
+    names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
     return sorted(names, key=natural_key)
+
+
+def _with_trainer_step(folder: Folder, found: FoundCheckpoint) -> FoundCheckpoint:
+    """A state file in the folder belongs to the model with the usual name."""
+    if found.label not in _PREFERRED:
+        return found
+    return replace(found, stored_step=lambda: _trainer_step(folder))
 
 
 def _trainer_step(folder: Folder) -> int | None:
@@ -231,7 +257,13 @@ def _trainer_step(folder: Folder) -> int | None:
 
 
 def _own_label(folder: Folder) -> str:
-    """The folder's name if it names a step; a number at its end counts only inside a series."""
+    """The folder's name if it names a step, or that of the folder around it if that names nothing else.
+
+    A number at the end of a name counts only inside a series.
+    """
     whole = folder.name if "://" in folder.name else str(Path(folder.name).absolute())
-    name = whole.rstrip("/").rsplit("/", 1)[-1]
-    return name if names_step(name) else "model"
+    *_, parent, name = f"//{whole.rstrip('/')}".rsplit("/", 2)
+    if names_step(name):
+        return name
+    only_a_step = names_step(parent) and re.fullmatch("(?:[a-z]+_?)?#", parse_label(parent).skeleton)
+    return f"{parent}/{name}" if only_a_step else "model"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from normscope.checkpoints.series.discovery import FoundCheckpoint
+from normscope.checkpoints.series.file_groups import FoundCheckpoint
+from normscope.checkpoints.series.names import parse_label
+from normscope.checkpoints.series.selection import ChosenSeries, select, select_matching, stored_step
 from normscope.checkpoints.series.series import (
     CheckpointSeries,
     CheckpointSource,
+    NothingFound,
     find_all,
     list_sources,
-    make_entry,
     order,
 )
-from normscope.errors import CheckpointError, UnsafeCheckpoint
+from normscope.errors import CheckpointError, MissingCheckpoints, UnsafeCheckpoint
+from normscope.remarks import LeftOut
 
 Signature = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a checkpoint."""
@@ -24,15 +28,17 @@ Signature = tuple[tuple[str, int, int], ...]
 def follow(
     sources: CheckpointSource | Sequence[CheckpointSource],
     *,
+    pattern: str | None = None,
     every: float = 2.0,
     settle: float = 5.0,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[CheckpointSeries]:
     """Yield the series of all complete checkpoints, now and whenever one has been added.
 
-    Looks every `every` seconds until `ended` returns true. A folder may still be empty or missing.
+    Looks every `every` seconds until `ended` returns true. A folder may still be empty or missing. `pattern`
+    reads the names, as in `open_series`.
     """
-    follower = Follower(sources, settle=settle)
+    follower = Follower(sources, pattern=pattern, settle=settle)
     known: tuple[object, ...] = ()
     while True:
         series = follower.poll()
@@ -53,20 +59,56 @@ class Follower:
     """
 
     def __init__(
-        self, sources: CheckpointSource | Sequence[CheckpointSource], *, settle: float = 5.0
+        self,
+        sources: CheckpointSource | Sequence[CheckpointSource],
+        *,
+        pattern: str | None = None,
+        settle: float = 5.0,
     ) -> None:
-        self._sources, self._settle = list_sources(sources), settle
+        self._sources, self._pattern, self._settle = list_sources(sources), pattern, settle
         self._seen: dict[str, Signature] = {}
         self._complete: dict[str, Signature] = {}
+        self._damaged: dict[str, str] = {}
+        self._trouble = ("", 0.0)
 
     def poll(self) -> CheckpointSeries:
         """The series of the checkpoints that are complete now."""
         try:
             found = find_all(self._sources)
-        except CheckpointError:
-            found = []
-        entries = [make_entry(checkpoint) for checkpoint in found if self._is_complete(checkpoint)]
-        return order(self._sources, entries)
+        except UnsafeCheckpoint:
+            raise
+        except CheckpointError as error:
+            self._raise_if_it_lasts(error)
+            return order(self._sources, ChosenSeries(()))
+        self._trouble = ("", 0.0)
+        complete = [checkpoint for checkpoint in found.checkpoints if self._is_complete(checkpoint)]
+        damaged = [
+            LeftOut(each.label, self._damaged[each.source])
+            for each in found.checkpoints
+            if each.source in self._damaged
+        ]
+        return order(
+            self._sources, self._select(complete), replace(found, left_out=(*found.left_out, *damaged))
+        )
+
+    def _select(self, complete: Sequence[FoundCheckpoint]) -> ChosenSeries:
+        if not complete:
+            return ChosenSeries(())
+        if self._pattern is not None:
+            return select_matching(complete, self._pattern)
+        numbered = any(parse_label(each.label).number is not None for each in complete)
+        usable = complete if numbered else [each for each in complete if stored_step(each) is not None]
+        return select(usable, growing=True) if usable else ChosenSeries(())
+
+    def _raise_if_it_lasts(self, error: CheckpointError) -> None:
+        """A folder may be empty for long; it is refused for a moment only while a checkpoint is written."""
+        if isinstance(error, MissingCheckpoints | NothingFound):
+            return
+        message, since = self._trouble
+        if message != str(error):
+            self._trouble = (str(error), time.monotonic())
+        elif time.monotonic() - since >= self._settle:
+            raise error
 
     def _is_complete(self, checkpoint: FoundCheckpoint) -> bool:
         now = _signature(checkpoint)
@@ -77,22 +119,25 @@ class Follower:
         before = self._seen.get(checkpoint.source)
         self._seen[checkpoint.source] = now
         settled = before == now and all(time.time() - changed / 1e9 >= self._settle for _, _, changed in now)
-        if not (settled or not now) or not _opens(checkpoint):
+        self._damaged.pop(checkpoint.source, None)
+        if not (settled or not now):
+            return False
+        if problem := _problem(checkpoint):
+            self._damaged[checkpoint.source] = f"cannot be read, or is not complete yet: {problem}"
             return False
         self._complete[checkpoint.source] = now
         return True
 
 
-def _opens(checkpoint: FoundCheckpoint) -> bool:
-    """Whether the header is valid and the step is known; an unsafe checkpoint is an error."""
+def _problem(checkpoint: FoundCheckpoint) -> str:
+    """What is wrong with the header, empty if nothing is; an unsafe checkpoint is an error."""
     try:
         checkpoint.open().close()
-        make_entry(checkpoint)
     except UnsafeCheckpoint:
         raise
-    except CheckpointError:
-        return False
-    return True
+    except CheckpointError as error:
+        return str(error)
+    return ""
 
 
 def _signature(checkpoint: FoundCheckpoint) -> Signature | None:

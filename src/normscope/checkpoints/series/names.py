@@ -1,66 +1,69 @@
-"""What the name of a checkpoint says: step, training stage and tokens seen."""
+"""What the name of a checkpoint says: step, epoch, training stage, tokens seen, and which checkpoint it is.
+
+Every number in a name is given a meaning, and only a number that counts training becomes a step: losses,
+dates, versions, sizes, ranks and settings do not. Where the meaning stays open, the label says so.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from normscope.checkpoints.formats.registry import file_suffixes
+from normscope.checkpoints.series.name_reader import NameReader
 
-_MORE_SUFFIXES = (".index", ".tar", ".zarr")
+_MORE_SUFFIXES = (
+    ".index", ".tar", ".zarr", ".h5", ".hdf5", ".keras", ".msgpack", ".zip", ".th", ".pyth", ".distcp",
+)  # fmt: skip
 """Endings that are not part of a label, besides those of the formats; `model.ckpt-5100` keeps its own."""
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_NUMBER = r"([0-9]{1,18})(?![0-9])"
-_START = r"(?:^|[^a-z])"
-
-# Tried in this order: words that count optimizer steps come before words that only number files.
-_STEP_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"{_START}(?:global_?|train_?)?steps?[-_=.]?{_NUMBER}([km]?)(?![a-z])",
-        rf"{_START}(?:iters?|iterations?|updates?)[-_=.]?{_NUMBER}([km]?)(?![a-z])",
-        rf"{_START}(?:ba|batch(?:es)?)[-_=.]?{_NUMBER}(?![a-z])",
-        rf"{_START}checkpoint_[0-9]+_{_NUMBER}$",  # fairseq: epoch, then updates
-        rf"{_START}(?:checkpoint|ckpt)[-_=.]?{_NUMBER}(?![a-z])",
-        rf"^{_NUMBER}$",
-        rf"{_START}(?:epochs?|ep)[-_=.]?{_NUMBER}(?![a-z])",
-        rf"[-_=.]{_NUMBER}$",
-    )
-)
-_STAGE = re.compile(rf"{_START}(stage[-_]?[0-9]+(?:[-_]ingredient[-_]?[0-9]+)?)(?![0-9])")
-_TOKENS = re.compile(
-    rf"{_START}(?:tokens?[-_=]?([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?)([kmbt]?)"
-    r"|([0-9]{1,15})([kmbt])tokens?)(?![a-z0-9])"
-)
 
 
 @dataclass(frozen=True)
 class Label:
-    """Step, stage and tokens seen, according to a name; None if the name does not say."""
+    """What a name says; None or empty if it does not say.
+
+    `unit` is what the number counts: "step", "epoch", "episode" …, or "number" if no word says it. `kind` is
+    "numbered", "final", "best", "init", "ema", "average", "backup", "state" (an optimizer and the like),
+    "part" (of a checkpoint that ranks share), "several" (numbers that could be a step or not) or "plain".
+    `rank` names the part and `ranks` is how many there are. `skeleton` is the name without the numbers that
+    differ from one checkpoint of a run to the next (`#`), its stage (`~`) and its rank (`@`). `day` are the
+    digits of a date.
+    """
 
     step: int | None
     stage: str = ""
     tokens: int | None = None
+    epoch: int | None = None
+    kind: str = "plain"
+    unit: str = field(default="", compare=False)
+    rank: str = field(default="", compare=False)
+    ranks: int | None = field(default=None, compare=False)
+    skeleton: str = field(default="", compare=False)
+    day: str = field(default="", compare=False)
+
+    @property
+    def number(self) -> int | None:
+        """The step, or the epoch if the name has no step."""
+        return self.epoch if self.step is None else self.step
 
 
 def parse_label(name: str) -> Label:
-    """Read step, stage and tokens from the name of a file or folder.
+    """Read the name of a file or folder, or a path: what the last part does not say, its parents may.
 
-    `stage1-step721901-tokens6056B` is step 721,901 of stage1 after 6.056·10¹² tokens.
+    `stage1-step721901-tokens6056B` is step 721,901 of stage1 after 6.056·10¹² tokens;
+    `model_00_4.12` is epoch 0, and 4.12 is a loss.
     """
-    text = strip_suffix(name).lower()
-    stage = _STAGE.search(text)
-    rest = text if stage is None else text[: stage.start(1)] + "#" + text[stage.end(1) :]
-    tokens, rest = _take_tokens(rest)
-    return Label(_step(rest), stage.group(1) if stage else "", tokens)
+    *parents, last = strip_suffix(name).lower().split("/")
+    label = _read(last)
+    for parent in reversed(parents):
+        label = _completed(label, _read(parent))
+    return label
 
 
 def names_step(name: str) -> bool:
-    """Whether a name clearly names a step: `step_7` and `7` do, `my-model-7` does not."""
-    text = strip_suffix(name).lower()
-    return any(pattern.search(text) for pattern in _STEP_PATTERNS[:-1])
+    """Whether a name clearly names a step or an epoch: `step_7` and `7` do, `my-model-7` does not."""
+    label = parse_label(name)
+    return label.number is not None and (label.unit != "number" or label.skeleton == "#")
 
 
 def strip_suffix(name: str) -> str:
@@ -74,18 +77,24 @@ def strip_suffix(name: str) -> str:
         stripped = shorter
 
 
-def _step(text: str) -> int | None:
-    for pattern in _STEP_PATTERNS:
-        if found := pattern.search(text):
-            unit = found.group(2) if pattern.groups > 1 else ""
-            return int(found.group(1)) * _UNITS[unit or ""]
-    return None
+def _completed(label: Label, parent: Label) -> Label:
+    """The label with what only the folder around it says."""
+    label = replace(
+        label,
+        stage=label.stage or parent.stage,
+        tokens=parent.tokens if label.tokens is None else label.tokens,
+        skeleton=f"{parent.skeleton}/{label.skeleton}",
+    )
+    if label.number is None and parent.number is not None and label.kind in ("plain", "part", "several"):
+        return replace(label, step=parent.step, epoch=parent.epoch, unit=parent.unit, kind=parent.kind)
+    return replace(label, epoch=parent.epoch) if label.epoch is None and label.unit == "step" else label
 
 
-def _take_tokens(text: str) -> tuple[int | None, str]:
-    found = _TOKENS.search(text)
-    if found is None:
-        return None, text
-    amount, unit = (found.group(1), found.group(2)) if found.group(1) else (found.group(3), found.group(4))
-    rest = text[: found.start()] + "#" + text[found.end() :]
-    return int(Decimal(amount) * _UNITS[unit or ""]), rest
+@lru_cache(maxsize=10_000)
+def _read(name: str) -> Label:
+    found = NameReader(name)
+    found.read()
+    return Label(
+        found.step, found.stage, found.tokens, found.epoch, found.kind, found.unit,
+        found.rank, found.ranks, found.skeleton, found.day,
+    )  # fmt: skip

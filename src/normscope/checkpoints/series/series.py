@@ -13,23 +13,27 @@ from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.registry import known_formats
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX
 from normscope.checkpoints.series.description import SeriesInfo, describe
-from normscope.checkpoints.series.discovery import (
-    FoundCheckpoint,
-    checkpoint_of_file,
-    find_series,
-    find_single,
-)
-from normscope.checkpoints.series.names import Label, names_step, parse_label
+from normscope.checkpoints.series.discovery import Discovery, find_series, find_single
+from normscope.checkpoints.series.families import Named
+from normscope.checkpoints.series.file_groups import FoundCheckpoint, checkpoint_of_file
+from normscope.checkpoints.series.names import names_step, parse_label
+from normscope.checkpoints.series.parts import RankParts, other_ranks
+from normscope.checkpoints.series.selection import ChosenSeries, select, select_matching
 from normscope.checkpoints.storage import hub
 from normscope.checkpoints.storage.fsspec import open_url
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, MissingCheckpoints, UsageError
 from normscope.option_checks import check_integer
+from normscope.remarks import LeftOut
 from normscope.words import natural_key, some
 
 CheckpointSource = str | os.PathLike[str]
 """A folder of checkpoints, a file, a glob, or a URL."""
 LARGEST_STEP = 2**62 - 1
+
+
+class NothingFound(CheckpointError):
+    """A folder contains no checkpoint, or not yet."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class CheckpointSeries:
-    """The checkpoints of one run, sorted by stage, then by step."""
+    """The checkpoints of one run, sorted by stage, then by step.
+
+    `sources` is what the user pointed at, `left_out` what was found there and is not part of the series,
+    `notes` are sentences that the user should see.
+    """
 
     name: str
     entries: tuple[Entry, ...]
+    sources: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was left out and why, and the notes, as sentences."""
+        return (*(f"{each.label} is left out: {each.reason}" for each in self.left_out), *self.notes)
 
     def describe(self) -> SeriesInfo:
         """What a scan would read, from the headers alone."""
-        return describe(self.entries)
+        return replace(describe(self.entries), left_out=self.left_out, notes=self.notes)
 
 
 def open_series(
@@ -65,25 +81,30 @@ def open_series(
     *,
     steps: Sequence[int] | None = None,
     revisions: str | Sequence[str] | None = None,
+    pattern: str | None = None,
     default_step: int | None = None,
 ) -> CheckpointSeries:
     """Find the checkpoints in folders, files and globs, and sort them by training step.
 
     `steps` gives the steps in the order of the sources, or of the names in a folder, where the
-    names have no step or a wrong one. `default_step` is the step of a single checkpoint that has
-    none, in its name or inside; it is not used if there are several. `revisions` are patterns for
+    names have no step or a wrong one. `pattern` is a regular expression that reads the names instead, with
+    the named groups step, epoch, stage and tokens. `default_step` is the step of a single checkpoint that
+    has none, in its name or inside; it is not used if there are several. `revisions` are patterns for
     the branches and tags of a Hugging Face repository.
     """
     listed = list_sources(sources)
     found = find_all(listed, revisions)
+    if steps is not None and pattern is not None:
+        raise UsageError("give the steps or a pattern that reads them from the names, not both")
     if steps is not None:
-        return order(listed, _with_steps(found, steps))
-    default = default_step if len(found) == 1 else None
-    return order(listed, [make_entry(checkpoint, default) for checkpoint in found])
+        return order(listed, _with_steps(found.checkpoints, steps), found)
+    if pattern is not None:
+        return order(listed, select_matching(found.checkpoints, pattern), found)
+    return order(listed, select(found.checkpoints, default_step), found)
 
 
 def list_sources(sources: CheckpointSource | Sequence[CheckpointSource]) -> list[str]:
-    """The sources as strings; UsageError if there are none."""
+    """The sources as strings, and file:// URLs as paths; UsageError if there are none."""
     given: Any = sources
     single = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
     listed = [given] if single else list(given)
@@ -95,24 +116,42 @@ def list_sources(sources: CheckpointSource | Sequence[CheckpointSource]) -> list
         )
     if not listed or "" in listed:
         raise UsageError("No checkpoints were given: name a folder, files or a glob.")
-    return [os.fspath(source) for source in listed]
+    return [os.fspath(source).removeprefix("file://") for source in listed]
 
 
-def find_all(sources: Sequence[str], revisions: str | Sequence[str] | None = None) -> list[FoundCheckpoint]:
+def find_all(sources: Sequence[str], revisions: str | Sequence[str] | None = None) -> Discovery:
     """The checkpoints of all sources, without duplicates; those of one source are sorted by name."""
-    found = [checkpoint for source in sources for checkpoint in _find(source, revisions)]
-    return list({_absolute(checkpoint.source): checkpoint for checkpoint in found}.values())
+    parts = [part for source in sources for part in _find(source, revisions)]
+    found = [checkpoint for part in parts for checkpoint in part.checkpoints]
+    distinct = {_absolute(checkpoint.source): checkpoint for checkpoint in found}.values()
+    left_out = tuple(each for part in parts for each in part.left_out)
+    return Discovery(tuple(distinct), left_out, tuple(note for part in parts for note in part.notes))
 
 
-def order(sources: Sequence[str], entries: Sequence[Entry]) -> CheckpointSeries:
-    """The series of these entries; a step must not appear twice in one stage."""
-    if twice := _duplicates(entries):
-        raise CheckpointError(f"{twice} Leave one out, or give the steps in order with --steps.")
-    ordered = sorted(entries, key=lambda entry: (natural_key(entry.stage), entry.step))
-    return CheckpointSeries(" ".join(sources), tuple(ordered))
+def order(
+    sources: Sequence[str], selection: ChosenSeries, found: Discovery = Discovery(())
+) -> CheckpointSeries:
+    """The series of the selected checkpoints, with what was found beside them."""
+    entries = sort_entries(_entry(each) for each in selection.chosen)
+    others = tuple(dict.fromkeys((*found.left_out, *selection.left_out)))
+    notes = tuple(dict.fromkeys((*found.notes, *selection.notes)))
+    return CheckpointSeries(" ".join(sources), entries, tuple(sources), others, notes)
 
 
-def _find(source: str, revisions: str | Sequence[str] | None = None) -> list[FoundCheckpoint]:
+def sort_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries by stage and step; a step must not appear twice in one stage."""
+    seen: dict[tuple[str, int], Entry] = {}
+    for entry in entries:
+        other = seen.setdefault((entry.stage, entry.step), entry)
+        if other is not entry:
+            raise CheckpointError(
+                f"Step {entry.step} appears twice: {other.source} and {entry.source}. "
+                "Leave one out, or give the steps in order with --steps."
+            )
+    return tuple(sorted(seen.values(), key=lambda entry: (natural_key(entry.stage), entry.step)))
+
+
+def _find(source: str, revisions: str | Sequence[str] | None = None) -> list[Discovery]:
     if source.startswith(hub.SCHEME):
         return _find_on_hub(source, revisions)
     if revisions is not None:
@@ -121,45 +160,51 @@ def _find(source: str, revisions: str | Sequence[str] | None = None) -> list[Fou
         )
     if "://" in source:
         found = open_url(source)
-        return _find_in_folder(found) if isinstance(found, Folder) else [_from_file(*found)]
+        return [_find_in_folder(found) if isinstance(found, Folder) else _from_file(*found)]
     return _find_on_disk(source)
 
 
-def _find_on_disk(source: str) -> list[FoundCheckpoint]:
+def _find_on_disk(source: str) -> list[Discovery]:
     path = Path(source)
     if path.is_dir():
-        return _find_in_folder(LocalFolder(path))
+        found = _find_in_folder(LocalFolder(path))
+        note = other_ranks(path.name, LocalFolder(path.parent))
+        return [replace(found, notes=(*found.notes, note)) if note else found]
     if path.exists():
         return [_from_file(LocalFolder(path.parent), path.name)]
     if path.with_name(path.name + INDEX_SUFFIX).exists():  # TensorFlow names checkpoints by their prefix
         return [_from_file(LocalFolder(path.parent), path.name + INDEX_SUFFIX)]
     matches = sorted(glob.glob(source, recursive=True), key=natural_key)  # noqa: PTH207 (absolute patterns)
     if matches:
-        return [checkpoint for match in matches for checkpoint in _find_on_disk(match)]
+        return [part for match in matches for part in _find_on_disk(match)]
     problem = "matches nothing" if glob.has_magic(source) else "does not exist"
     raise MissingCheckpoints(f"{source} {problem}; expected a folder of checkpoints, files or a glob.")
 
 
-def _find_in_folder(folder: Folder) -> list[FoundCheckpoint]:
-    found = find_series(folder)
-    if found:
-        return sorted(found, key=lambda checkpoint: natural_key(checkpoint.label))
+def _find_in_folder(folder: Folder) -> Discovery:
+    try:
+        found = find_series(folder)
+    except RankParts as parts:
+        raise parts.below(folder.name.rstrip("/")) from None
+    if found.checkpoints:
+        ordered = sorted(found.checkpoints, key=lambda checkpoint: natural_key(checkpoint.label))
+        return replace(found, checkpoints=tuple(ordered))
     names = folder.names()
     problem = f"contains no checkpoint, only {some(names, 5)}" if names else "is empty"
-    raise CheckpointError(f"{folder.name} {problem}. Known formats: {known_formats()}.")
+    raise NothingFound(f"{folder.name} {problem}. Known formats: {known_formats()}.")
 
 
-def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[FoundCheckpoint]:
+def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[Discovery]:
     """The checkpoints of a repository: each revision is one, or a folder of several."""
     repository = hub.parse_address(source)
     if revisions is None:
         (folder,) = hub.open_revisions(repository, [repository.revision or "main"])
-        return _find_in_folder(folder)
+        return [_find_in_folder(folder)]
     names = hub.list_revisions(repository, revisions)
-    found: list[FoundCheckpoint] = []
+    found: list[Discovery] = []
     for name, folder in zip(names, hub.open_revisions(repository, names), strict=True):
         single = find_single(folder, name)
-        found += [single] if single else _find_in_folder(folder)
+        found += [Discovery((single,)) if single else _find_in_folder(folder)]
     return found
 
 
@@ -167,63 +212,57 @@ def _absolute(source: str) -> str:
     return source if "://" in source else str(Path(source).absolute())
 
 
-def _from_file(folder: Folder, name: str) -> FoundCheckpoint:
+def _from_file(folder: Folder, name: str) -> Discovery:
     """The checkpoint of a file, labelled with the name of its folder if only that has a step."""
     found, parent = checkpoint_of_file(folder, name), _absolute(folder.name).rsplit("/", 1)[-1]
-    takes_parent = parse_label(found.label).step is None and names_step(parent)
-    return replace(found, label=parent) if takes_parent else found
+    takes_parent = parse_label(found.label).number is None and names_step(parent)
+    note = other_ranks(name, folder) if "://" not in folder.name else None
+    return Discovery(
+        (replace(found, label=parent) if takes_parent else found,), notes=(note,) if note else ()
+    )
 
 
-def make_entry(checkpoint: FoundCheckpoint, default_step: int | None = None) -> Entry:
-    """The series entry of a checkpoint; its step is in its name, stored inside, or else the default."""
-    label = parse_label(checkpoint.label)
-    if label.step is None:
-        stored = _stored_step(checkpoint)
-        label = replace(label, step=default_step if stored is None else stored)
-    return _labelled(checkpoint, label)
+def _entry(each: Named) -> Entry:
+    found, label = each.found, each.label
+    if each.number > LARGEST_STEP:
+        raise CheckpointError(f"{found.source}: the step {each.number} is too large (limit {LARGEST_STEP}).")
+    return Entry(found.label, each.number, label.stage, label.tokens, found.source, found.open)
 
 
-def _labelled(checkpoint: FoundCheckpoint, label: Label) -> Entry:
-    if label.step is None:
-        raise CheckpointError(
-            f"{checkpoint.source} has no step, neither in its name nor inside; "
-            "give the steps in order, for example --steps 1000,2000."
-        )
-    return Entry(checkpoint.label, label.step, label.stage, label.tokens, checkpoint.source, checkpoint.open)
-
-
-def _stored_step(found: FoundCheckpoint) -> int | None:
-    step = found.stored_step()
-    if step is None:
-        checkpoint = found.open()
-        step = checkpoint.step
-        checkpoint.close()
-    return step
-
-
-def _with_steps(found: Sequence[FoundCheckpoint], steps: Sequence[int]) -> list[Entry]:
+def _with_steps(found: Sequence[FoundCheckpoint], steps: Sequence[int]) -> ChosenSeries:
+    """All checkpoints, or those that a scan would choose without --steps, with the steps given."""
     if isinstance(steps, str) or not hasattr(steps, "__len__"):
         raise UsageError(f"steps must be a list of integers; got {steps!r}")
-    if len(steps) != len(found):
-        raise UsageError(
-            f"{len(steps)} steps were given for {len(found)} checkpoints; give one for each, in this order: "
-            f"{some([checkpoint.label for checkpoint in found], 5)}."
-        )
     numbers = [check_integer("each of the steps", step, 0, LARGEST_STEP) for step in steps]
-    entries = [
-        _labelled(checkpoint, replace(parse_label(checkpoint.label), step=number))
-        for checkpoint, number in zip(found, numbers, strict=True)
+    chosen, left_out = _for_steps(found, len(numbers))
+    named = [
+        Named(checkpoint, replace(parse_label(checkpoint.label), step=number, unit="step"))
+        for checkpoint, number in zip(chosen, numbers, strict=True)
     ]
-    if twice := _duplicates(entries):
-        raise UsageError(f"{twice} Give every checkpoint a step of its own.")
-    return entries
+    seen: dict[tuple[str, int], Named] = {}
+    for each in named:
+        other = seen.setdefault((each.label.stage, each.number), each)
+        if other is not each:
+            raise UsageError(
+                f"Step {each.number} appears twice: {other.found.source} and {each.found.source}. "
+                "Give every checkpoint a step of its own."
+            )
+    return ChosenSeries(tuple(named), left_out)
 
 
-def _duplicates(entries: Iterable[Entry]) -> str:
-    """A sentence about a step that appears twice in one stage; empty if there is none."""
-    seen: dict[tuple[str, int], Entry] = {}
-    for entry in entries:
-        other = seen.setdefault((entry.stage, entry.step), entry)
-        if other is not entry:
-            return f"Step {entry.step} appears twice: {other.source} and {entry.source}."
-    return ""
+def _for_steps(
+    found: Sequence[FoundCheckpoint], count: int
+) -> tuple[Sequence[FoundCheckpoint], tuple[LeftOut, ...]]:
+    if len(found) == count:
+        return found, ()
+    try:
+        selection = select(found)
+    except CheckpointError:
+        selection = ChosenSeries(())
+    chosen = {each.found.source for each in selection.chosen}
+    if len(chosen) == count:
+        return [each for each in found if each.source in chosen], selection.left_out
+    raise UsageError(
+        f"{count} steps were given for {len(found)} checkpoints; give one for each, in this order: "
+        f"{some([checkpoint.label for checkpoint in found], 20)}."
+    )

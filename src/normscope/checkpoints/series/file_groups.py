@@ -1,0 +1,154 @@
+"""The checkpoints among the files of one folder: single files, and files that belong together."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
+from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
+from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
+from normscope.checkpoints.formats.torch.pickles import open_bin_shards, open_sharded_bin
+from normscope.checkpoints.series.names import strip_suffix
+from normscope.errors import CorruptCheckpoint, NormscopeError
+from normscope.remarks import LeftOut
+
+_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
+_INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
+
+IGNORED = re.compile(
+    r"^(\..*|readme.*|licen[cs]e.*|tokenizer.*|vocab.*|merges.*|latest|checkpoint"
+    r"|optim(izer)?(_[^/]*)?\.(pt|pth|bin|safetensors)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
+    r"|(recipe|extra|trainer|training)_state(_[^/]*)?\.(pt|pth|bin|th)|distrib_optim\.pt"
+    r"|training_args\.bin|rng_state.*\.(pt|pth)|scaler\.pt|random_states.*\.pkl|events\.out\.tfevents.*"
+    r"|.*\.data-[0-9]{5}-of-[0-9]{5}|__pycache__/|runs/|logs?/|wandb/|optim(izer)?(_[^/]*)?/)$",
+    re.IGNORECASE,
+)
+"""Names that are never checkpoints; those of folders end with a slash."""
+
+_OTHER_SUFFIX = re.compile(
+    r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
+    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|h5|onnx|tiktoken|metadata|meta)$",
+    re.IGNORECASE,
+)
+"""Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint that was found: its label, where it is, how to open it, and the names of its files.
+
+    `stored_step` looks for a step beside the checkpoint, for the case that its name has none. `beside` are
+    other models in the same place, which are not read.
+    """
+
+    label: str
+    source: str
+    open: Callable[[], Checkpoint] = field(compare=False, repr=False)
+    folder: Folder = field(compare=False, repr=False)
+    files: tuple[str, ...] = ()
+    stored_step: Callable[[], int | None] = field(default=lambda: None, compare=False, repr=False)
+    beside: tuple[LeftOut, ...] = field(default=(), compare=False)
+
+
+def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
+    """The checkpoints among the files of a folder, not of its subfolders."""
+    names = [name for name in folder.names() if not name.endswith("/")]
+    found: list[FoundCheckpoint] = []
+    for find_group in (_find_indexed, _find_shards, _find_bundles):
+        used = {name for each in found for name in each.files}
+        found += find_group(folder, [name for name in names if name not in used])
+    used = {name for each in found for name in each.files}
+    suffixes = file_suffixes()
+    rest = [name for name in names if name not in used and _is_checkpoint(folder, name, suffixes)]
+    return found + [_single_file(folder, name) for name in rest]
+
+
+def checkpoint_of_file(folder: Folder, name: str) -> FoundCheckpoint:
+    """The checkpoint that is in a file, or of which the file is a part."""
+    candidates = find_file_checkpoints(folder) if _is_part(name) else []
+    whole = next((found for found in candidates if name in found.files), None)
+    return whole or _single_file(folder, name)
+
+
+def _is_part(name: str) -> bool:
+    return bool(_SHARD.match(name) or _INDEX.match(name) or name.endswith(INDEX_SUFFIX) or ".data-" in name)
+
+
+def _single_file(folder: Folder, name: str) -> FoundCheckpoint:
+    return _found(folder, strip_suffix(name), (name,), lambda: open_file(folder.file(name)))
+
+
+def _found(
+    folder: Folder, label: str, files: Sequence[str], opener: Callable[[], Checkpoint]
+) -> FoundCheckpoint:
+    return FoundCheckpoint(label, f"{folder.name.rstrip('/')}/{files[0]}", opener, folder, tuple(files))
+
+
+def _is_checkpoint(folder: Folder, name: str, suffixes: tuple[str, ...]) -> bool:
+    """Decide by the ending of the name, so that a damaged checkpoint is an error, or else by the content."""
+    if IGNORED.match(name):
+        return False
+    known, other = name.lower().endswith(suffixes), _OTHER_SUFFIX.search(name) is not None
+    if known != other:
+        return known
+    try:
+        return recognise(folder.file(name)) is not None
+    except NormscopeError:
+        return False
+
+
+def _find_indexed(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """Sharded checkpoints with an index of their tensors."""
+    found = []
+    for name in names:
+        if match := _INDEX.match(name):
+            stem, kind = match.groups()
+            shards = [n for n in names if (m := _SHARD.match(n)) and m.group(1, 4) == (stem, kind)]
+            found.append(_found(folder, stem, (name, *shards), _index_opener(folder, name, kind)))
+    return found
+
+
+def _index_opener(folder: Folder, name: str, kind: str) -> Callable[[], Checkpoint]:
+    return lambda: (open_sharded if kind == "safetensors" else open_sharded_bin)(folder, name)
+
+
+def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """Sharded checkpoints without an index, for example STEM-00001-of-00004.safetensors."""
+    groups: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for name in names:
+        if match := _SHARD.match(name):
+            groups[match.group(1), match.group(3), match.group(4)].append(name)
+    return [
+        _found(folder, stem, files, _shards_opener(folder, files, int(total), kind))
+        for (stem, total, kind), files in groups.items()
+    ]
+
+
+def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> Callable[[], Checkpoint]:
+    def opener() -> Checkpoint:
+        if len(files) != total:
+            raise CorruptCheckpoint(
+                f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} were found. "
+                "Copy the others too."
+            )
+        return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)
+
+    return opener
+
+
+def _find_bundles(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """TensorFlow's checkpoints: an index and its data files."""
+    found = []
+    for name in names:
+        if name.endswith(INDEX_SUFFIX) and is_bundle(folder.file(name)):
+            data = [n for n in names if n.startswith(name.removesuffix(INDEX_SUFFIX) + ".data-")]
+            found.append(_found(folder, strip_suffix(name), (name, *data), _bundle_opener(folder, name)))
+    return found
+
+
+def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
+    return lambda: open_bundle(folder, name)

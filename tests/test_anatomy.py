@@ -2,7 +2,10 @@
 
 import pytest
 
-from normscope.anatomy import ROLES, in_body, locate, locate_all, not_a_parameter, unwrapped
+from normscope.anatomy import OUTSIDE_BODY, ROLES, in_body, locate, locate_all, unknown_tensors, unwrapped
+from normscope.rows import TensorRow
+from tests.nameless_models import nameless
+from tests.tensor_names import table
 
 # (name, component, layer, role), a few telling ones of each family.
 NAMES = [
@@ -104,31 +107,160 @@ def test_wrappers_are_stripped():
     assert locate(wrapped) == locate(inner)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "reason"),
-    [
-        ("transformer.h.0.attn.bias", (1, 1, 1024, 1024), "attention mask"),
-        ("gpt_neox.layers.0.attention.bias", (1, 1, 2048, 2048), "attention mask"),
-        ("gpt_neox.layers.0.attention.masked_bias", (), "attention mask"),
-        ("model.layers.0.self_attn.rotary_emb.inv_freq", (64,), "rotary table"),
-        ("bert.embeddings.position_ids", (1, 512), "index buffer"),
-        ("encoder/block_000/layer_000/SelfAttention/q_slot_vr", (768,), "optimizer state"),
-        ("global_step", (), "optimizer state"),
-    ],
-)
-def test_buffers_are_not_parameters(name, shape, reason):
-    assert not_a_parameter(name, shape) == reason
-
-
-@pytest.mark.parametrize(
-    "name", ["h.0.attn.c_attn.bias", "model.layers.0.self_attn.q_proj.weight", "attention.bias"]
-)
-def test_parameters_are_not_taken_for_buffers(name):
-    assert not_a_parameter(name, (768,)) is None
-
-
 def test_the_body_is_the_papers_scope():
     assert in_body("q", (4, 4))
     assert not in_body("embedding", (4, 4))
     assert not in_body("head", (4, 4))
     assert not in_body("other", ())
+
+
+@pytest.mark.parametrize(("name", "role", "layer"), table())
+def test_names_of_other_programs(name, role, layer):
+    place = locate(name)
+    assert (place.role, place.layer, place.known) == (role, layer, True)
+
+
+def test_a_gate_beside_experts_is_a_router():
+    moe = locate_all(["h.0.mlp.gate.weight", "h.0.mlp.experts.0.up_proj.weight", "h.1.mlp.gate.weight"])
+    assert [moe[f"h.{i}.mlp.gate.weight"].role for i in (0, 1)] == ["router", "gate"]
+
+
+def test_two_towers_are_two_components():
+    names = ["text_model.encoder.layers.0.fc1.weight", "vision_model.encoder.layers.0.fc1.weight"]
+    assert [place.group for place in locate_all(names).values()] == ["text/00", "vision/00"]
+    assert [place.group for place in locate_all(names[:1]).values()] == ["00"]
+
+
+def test_a_tied_decoder_of_bert_is_no_second_stack():
+    names = ["bert.encoder.layer.0.output.dense.weight", "cls.predictions.decoder.bias"]
+    assert {place.component for place in locate_all(names).values()} == {"model"}
+
+
+FAMILIES = (
+    *("albert", "bart", "big_bird", "blenderbot", "bloom", "clip", "codegen", "convbert", "ctrl"),
+    *("deberta", "deberta-v2", "deepseek_v3", "dinov2", "distilbert", "electra", "falcon", "falcon_mamba"),
+    *("flaubert", "fnet", "fsmt", "funnel", "gemma", "gemma2", "gemma3_text", "gpt_bigcode", "gpt_neo"),
+    *("gpt_oss", "gptj", "granitemoe", "hubert", "jamba", "led", "longformer", "mamba", "mamba2", "marian"),
+    *("mbart", "mixtral", "mobilebert", "modernbert", "mpt", "mt5", "olmo", "olmoe", "opt", "pegasus"),
+    *("persimmon", "phi", "phi3", "qwen2_moe", "qwen3_moe", "rembert", "rwkv", "siglip", "swin", "t5"),
+    *("umt5", "vit", "vit_mae", "wav2vec2", "whisper", "xglm", "xlm", "zamba"),
+)
+
+
+def built(family):
+    """A model of a family, built from its own config without memory; None if this release cannot."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    config = CONFIG_MAPPING[family]()
+    for auto in (AutoModelForCausalLM, AutoModelForMaskedLM, AutoModel):
+        if type(config) in auto._model_mapping:
+            with torch.device("meta"):
+                return auto.from_config(config)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # transformers compiles parts of DeBERTa
+@pytest.mark.parametrize("family", FAMILIES)
+def test_embeddings_and_heads_are_where_the_model_says(family):
+    pytest.importorskip("transformers")
+    model = built(family)
+    if model is None:
+        pytest.skip("cannot be built")
+    names = {id(p): name for name, p in model.named_parameters()}
+    places = locate_all(names.values(), {name: tuple(p.shape) for name, p in model.named_parameters()})
+    for ask in (model.get_input_embeddings, model.get_output_embeddings):
+        try:
+            weight = getattr(ask(), "weight", None)
+        except NotImplementedError:
+            continue
+        if weight is not None and id(weight) in names:
+            assert places[names[id(weight)]].role in OUTSIDE_BODY, names[id(weight)]
+    for name in names.values():
+        if places[name].role in OUTSIDE_BODY:
+            assert "attn" not in name and "mlp" not in name, name
+
+
+def found_outside(model):
+    places = locate_all(model.shapes, model.shapes)
+    return {name for name, place in places.items() if place.role in OUTSIDE_BODY}
+
+
+@pytest.mark.parametrize("layers", [None, 1, 2])
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_nothing_of_the_body_is_taken_for_an_embedding(layers, numbered, embeddings):
+    for seed in range(25):
+        model = nameless(seed, layers=layers, numbered=numbered, embeddings=embeddings)
+        assert found_outside(model) <= model.outside, seed
+
+
+def test_embeddings_and_heads_are_found_by_shape():
+    """In at least nine of ten models of numbered layers; a vocabulary as long as the model is wide is not."""
+    models = [nameless(seed) for seed in range(100)]
+    several = [model for model in models if model.layers > 1]
+    assert sum(model.tables <= found_outside(model) for model in several) > 0.9 * len(several)
+
+
+def test_what_no_one_knows_is_named():
+    shapes = {"foo.0.bar": (8, 8), "foo.1.bar": (8, 8), "wte.weight": (50, 8)}
+    rows = [
+        TensorRow(i, name, "model", None, locate_all(shapes, shapes)[name].role, shape, "float32", 1)
+        for i, (name, shape) in enumerate(shapes.items())
+    ]
+    assert [row.name for row in unknown_tensors(rows)] == ["foo.0.bar", "foo.1.bar"]
+
+
+def test_a_plain_mlp_has_no_embedding():
+    shapes = {f"net.{2 * i}.weight": s for i, s in enumerate([(256, 784), (256, 256), (256, 256), (10, 256)])}
+    assert not [name for name, place in locate_all(shapes, shapes).items() if place.role in OUTSIDE_BODY]
+
+
+def roles_of(model):
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    return {name: place.role for name, place in locate_all(shapes, shapes).items()}
+
+
+def test_a_language_model_of_encoder_and_decoder():
+    from torch import nn
+
+    inner = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64), 2, enable_nested_tensor=False)
+    parts = {"encoder": nn.Embedding(500, 32), "transformer_encoder": inner, "decoder": nn.Linear(32, 500)}
+    found = roles_of(nn.ModuleDict(parts))
+    assert found["encoder.weight"] == "embedding"
+    assert (found["decoder.weight"], found["decoder.bias"]) == ("head", "head")
+    assert "other" not in found.values()
+
+
+def test_an_autoencoder_has_no_embedding():
+    from torch import nn
+
+    found = roles_of(nn.ModuleDict({"encoder": nn.Linear(784, 32), "decoder": nn.Linear(32, 784)}))
+    assert set(found.values()) == {"other"}
+
+
+def test_an_mlp_outside_the_layers_is_no_embedding():
+    layer = {"x": (96, 32), "y": (32, 32), "up": (128, 32), "z": (32, 128)}
+    shapes = {f"foo.{i}.{name}.weight": shape for i in range(3) for name, shape in layer.items()}
+    apart = {"bar.a.weight": (200, 32), "bar.b.weight": (32, 200)}
+    places = locate_all(shapes | apart, shapes | apart)
+    assert not [name for name, place in places.items() if place.role in OUTSIDE_BODY]
+
+
+def test_modules_without_names():
+    from torch import nn
+
+    blocks = [nn.TransformerEncoderLayer(32, 4, 64) for _ in range(3)]
+    found = roles_of(nn.Sequential(nn.Embedding(500, 32), *blocks, nn.Linear(32, 500)))
+    assert (found["0.weight"], found["4.weight"], found["4.bias"]) == ("embedding", "head", "head")
+    assert found["2.linear1.weight"] == "mlp in"
+
+
+def test_a_long_name_takes_no_time():
+    import time
+
+    start = time.perf_counter()
+    for part in ("a.", "attention.mlp.", "layers.1.", "emb_", "norm_"):
+        locate(part * 500 + "weight")
+    assert time.perf_counter() - start < 5

@@ -65,8 +65,8 @@ def test_the_step_inside_and_a_series(tmp_path):
 
 def test_folders_that_trainers_put_around_it(tmp_path):
     """Accelerate keeps the optimizer in a folder of its own, OLMo-core the ranks' states."""
-    save(tmp_path / "checkpoint-5" / "pytorch_model_fsdp_0", {"model": state()["model"]})
-    save(tmp_path / "checkpoint-5" / "optimizer_0", {"optim": state()["optim"]})
+    save(tmp_path / "step5" / "pytorch_model_fsdp_0", {"model": state()["model"]})
+    save(tmp_path / "step5" / "optimizer_0", {"optim": state()["optim"]})
     save(tmp_path / "step9" / "model_and_optim", state())
     (tmp_path / "step9" / "train").mkdir()
     torch.save({"epoch": 1}, tmp_path / "step9" / "train" / "rank0.pt")

@@ -198,7 +198,7 @@ def damage(files, chosen):
 def exercise(folder):
     """Open and read whatever is found; only our own errors may be raised, with printable messages."""
     try:
-        for unit in find_series(folder):
+        for unit in find_series(folder).checkpoints:
             checkpoint = unit.open()
             for name, tensor in list(checkpoint.tensors.items())[:50]:
                 size = tensor.nbytes

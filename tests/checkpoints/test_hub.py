@@ -254,3 +254,19 @@ def test_orbax_from_a_hub_that_never_recovers(hub, orbax):
     hub.faults = [500] * 50
     with pytest.raises(CheckpointError, match="after 4 attempts: the server answered 500"):
         entry.open()
+
+
+def test_a_run_file_of_a_hub_series(hub, tmp_path):
+    """Revisions are read in parts and together; another repository is another series."""
+    from normscope.errors import AnotherSeries
+    from normscope.weights.scan.scan import scan
+
+    run = tmp_path / "run.db"
+    scan("hf://owner/name", run, revisions="step*").close()
+    with scan("hf://owner/name", run, revisions="step1000") as again:
+        assert [row.step for row in again.checkpoints()] == [0, 512, 1000]
+        assert again.query("SELECT count(*) FROM weight WHERE dot_init IS NULL") == [(0,)]
+    other = {f"step{step}": {"model.safetensors": save(tensors(step + 1))} for step in (0, 512)}
+    hub.repositories["owner/other"] = {**other, "main": other["step512"]}
+    with pytest.raises(AnotherSeries, match="hf://owner/name, and hf://owner/other is another series"):
+        scan("hf://owner/other", run, revisions="step*")

@@ -63,8 +63,9 @@ def test_a_series_of_bundles(tmp_path):
     assert [entry.step for entry in open_series(tmp_path).entries] == [1000, 2000]
     for name in ("model.ckpt-1000", "model.ckpt-1000.index", "model.ckpt-1000.data-00001-of-00002"):
         assert [entry.step for entry in open_series(tmp_path / name).entries] == [1000]
-    with pytest.raises(CheckpointError, match="appears twice"):
-        open_series([tmp_path, HERE / "model.ckpt-1000"])
+    series = open_series([tmp_path, HERE / "model.ckpt-1000"])
+    assert [entry.step for entry in series.entries] == [1000, 2000]
+    assert [each.reason for each in series.left_out] == ["the same weights as model.ckpt-1000"]
     (tmp_path / "model.ckpt-1000.data-00001-of-00002").unlink()
     with pytest.raises(CorruptCheckpoint, match="data file .* is missing"):
         open_series(tmp_path).entries[0].open()

@@ -130,6 +130,12 @@ class Checkpoint(abc.ABC):
     """Entries that are not parameters (optimizer slots and the like), each with the reason."""
     step: int | None
     notes: tuple[str, ...]
+    buffers: frozenset[str] = frozenset()
+    """Tensors that the checkpoint itself declares to be buffers; most formats do not say."""
+    parameters: frozenset[str] = frozenset()
+    """Tensors that the checkpoint itself declares to be parameters: a pickled module does."""
+    networks: tuple[str, ...] = ()
+    """First parts of names, if the checkpoint keeps several networks apart; most formats do not say."""
 
     @property
     @abc.abstractmethod

@@ -14,6 +14,10 @@ import numpy.typing as npt
 
 from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
 
+SMALL = 1 << 16
+"""Bytes up to which a local file is hashed completely."""
+SPOT = 512
+"""Bytes of each sample of a tensor in a digest."""
 RawElements: TypeAlias = npt.NDArray[Any]
 """Elements of some width, copied without being interpreted."""
 
@@ -172,6 +176,9 @@ class Extras:
     skipped: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
     notes: tuple[str, ...] = ()
+    buffers: frozenset[str] = frozenset()
+    networks: tuple[str, ...] = ()
+    parameters: frozenset[str] = frozenset()
 
 
 NO_EXTRAS = Extras()
@@ -190,6 +197,7 @@ class TableCheckpoint(Checkpoint):
     ) -> None:
         self.format, self.tensors = format, tensors
         self.skipped, self.step, self.notes = extras.skipped, extras.step, extras.notes
+        self.buffers, self.parameters, self.networks = extras.buffers, extras.parameters, extras.networks
         self._extents = extents
         self._files = tuple(files)
         self._digest: str | None = None
@@ -201,12 +209,27 @@ class TableCheckpoint(Checkpoint):
 
     @property
     def digest(self) -> str:
-        """The file's digest, or the hash of all files' digests."""
+        """The file's digest, or the hash of all files' digests; after a dot, that of samples of each tensor.
+
+        The digest of a large local file is made of a few samples, which may all be in frozen layers.
+        """
         if self._digest is None:
             digests = [file.digest for file in self._files]
             combined = hashlib.blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
-            self._digest = digests[0] if len(digests) == 1 else combined
+            whole = digests[0] if len(digests) == 1 else combined
+            local = all(file.zero_copy for file in self._files)
+            self._digest = f"{whole}.{self._sampled()}" if local and self.nbytes > SMALL else whole
         return self._digest
+
+    def _sampled(self) -> str:
+        """Hash of the beginning, the middle and the end of each tensor: training changes all of a tensor."""
+        result = hashlib.blake2b(digest_size=8)
+        for name in sorted(name for name in self.tensors if not self._extents[name].sequential):
+            size = self.tensors[name].nbytes
+            last = max(0, size - SPOT)
+            for start in sorted({0, last // 2 // SPOT * SPOT, last}):
+                result.update(self._extents[name].read(start, min(start + SPOT, size)))
+        return result.hexdigest()
 
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Same as Extent.read."""

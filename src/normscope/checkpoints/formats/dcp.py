@@ -19,7 +19,7 @@ from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global
 from normscope.checkpoints.formats.torch.pickles import read_single, read_single_value
-from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS
+from normscope.checkpoints.slot_names import STEP_KEYS
 from normscope.checkpoints.storage.local import PartFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
@@ -76,7 +76,7 @@ class _DcpReader:
             tensors[name] = tensor
         if not tensors:
             raise no_parameters(self.folder.name, selection.skipped)
-        extras = Extras(selection.skipped, self._step())
+        extras = Extras(selection.skipped, self._step(), networks=selection.networks)
         return TableCheckpoint("dcp", list(self.files.values()), tensors, extents, extras)
 
     def _path(self, name: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from normscope.checkpoints.base import ITEM_SIZES, Buffer, Checkpoint, File, Tensor
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.errors import CheckpointError, CorruptCheckpoint
-from normscope.optional import require
+from normscope.plugins import require
 
 _PLAIN: Mapping[int, str] = {
     0: "float32", 1: "float16", 28: "float64", 30: "bfloat16",

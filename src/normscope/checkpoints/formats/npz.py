@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Tensor
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, StridedView, TableCheckpoint, read_step
-from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS, is_beside_model
+from normscope.checkpoints.slot_names import BESIDE, STEP_KEYS, is_beside_model
 from normscope.checkpoints.storage import zips
 from normscope.errors import CorruptCheckpoint, UnknownFormat
 
@@ -76,7 +76,9 @@ def _has_void(tensors: Mapping[str, Tensor]) -> bool:
 def _reason(name: str, array: _NpyHeader, dtype: str | None) -> str | None:
     if dtype is None:
         return f"NumPy's dtype {array.descr}"
-    return "not a parameter" if is_beside_model(name.split("/")[0]) else None
+    if name in STEP_KEYS and dtype.startswith(("float", "bfloat")):
+        return None  # a step size may be a parameter: its values decide
+    return BESIDE if is_beside_model(name.split("/")[0]) else None
 
 
 def _read_header(file: File, name: str, extent: Extent, size: int) -> _NpyHeader:

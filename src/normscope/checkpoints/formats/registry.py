@@ -31,6 +31,8 @@ class FileFormat:
     open: Callable[[File], Checkpoint]
 
 
+_GIT_LFS = b"version https://git-lfs"
+
 FORMATS = (
     FileFormat("safetensors", (".safetensors",), is_safetensors, open_safetensors),
     FileFormat("PyTorch", (".pt", ".pth", ".bin", ".ckpt"), is_torch_zip, open_torch_zip),
@@ -109,6 +111,10 @@ def open_file(file: File) -> Checkpoint:
         return found.open(file)
     if file.name.lower().endswith(".safetensors"):
         return open_safetensors(file)  # raises an error that says what is wrong with the header
+    if bytes(file.peek(0, min(len(_GIT_LFS), file.size))) == _GIT_LFS:
+        raise UnknownFormat(
+            f"{file.name} is only a pointer to the file (Git LFS); fetch it with 'git lfs pull'."
+        )
     raise UnknownFormat(
         f"{file.name} is not a checkpoint in any known format; its first bytes are "
         f"{file.peek(0, min(8, file.size))!r}. Known formats: {known_formats()}."

@@ -9,7 +9,7 @@ from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.remote import RangeFile
 from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary
 from normscope.errors import CheckpointError, MissingExtra
-from normscope.optional import require
+from normscope.plugins import require
 
 RETRY: Retry = DEFAULT_RETRY
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)

@@ -16,7 +16,7 @@ from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.remote import RangeFile
 from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary, repeat
 from normscope.errors import CheckpointError, UsageError
-from normscope.optional import require
+from normscope.plugins import require
 from normscope.words import some
 
 SCHEME = "hf://"

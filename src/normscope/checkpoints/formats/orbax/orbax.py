@@ -15,7 +15,7 @@ from normscope.checkpoints.extents import Extras, TableCheckpoint, read_step
 from normscope.checkpoints.formats.model_entries import no_parameters, select_model
 from normscope.checkpoints.formats.orbax.zarr_arrays import ZarrArray, parse_metadata
 from normscope.checkpoints.formats.orbax.zarr_folder import MANIFEST, METADATA, ZarrFolder
-from normscope.checkpoints.formats.torch.state_dicts import STEP_KEYS
+from normscope.checkpoints.slot_names import STEP_KEYS
 from normscope.errors import CorruptCheckpoint, NormscopeError
 
 _SUBFOLDERS_CHECKED = 3
@@ -54,7 +54,7 @@ def _open(store: ZarrFolder) -> Checkpoint:
     if not arrays:
         raise no_parameters(store.name, selection.skipped)
     tensors = {name: Tensor(name, array.shape, array.dtype, name) for name, array in arrays.items()}
-    extras = Extras(selection.skipped, _step(found))
+    extras = Extras(selection.skipped, _step(found), networks=selection.networks)
     return TableCheckpoint("orbax", [store], tensors, arrays, extras)
 
 

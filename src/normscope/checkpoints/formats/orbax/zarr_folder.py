@@ -9,7 +9,7 @@ from normscope.checkpoints.base import Buffer, File, Folder
 from normscope.checkpoints.formats.orbax.served import ServedFolder
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
-from normscope.optional import require
+from normscope.plugins import require
 
 MANIFEST = "manifest.ocdbt"
 METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}

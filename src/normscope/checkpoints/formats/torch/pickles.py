@@ -251,7 +251,10 @@ def _open_models(parts: Sequence[_PickledModel]) -> Checkpoint:
             tensors[name] = Tensor(name, record.shape, record.dtype, (file.name, record))
             views[file.name, record.storage.key].add((low, high, record))
     step = _stored_step(parts)
-    extras = Extras(skipped, step, _overlap_notes(views))
+    buffers = frozenset(name for _, state, _ in parts for name in state.buffers)
+    networks = tuple(dict.fromkeys(key for _, state, _ in parts for key in state.networks))
+    parameters = frozenset(name for _, state, _ in parts for name in state.parameters)
+    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters)
     return TableCheckpoint("pytorch", [part[0] for part in parts], tensors, extents, extras)
 
 

@@ -1,15 +1,33 @@
-"""Finds the model in what people save: nested, wrapped, beside optimizers and configs."""
+"""Finds the model in what people save: nested, wrapped, beside optimizers, copies and other networks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from normscope.checkpoints.formats.torch.nested_values import (
+    LeafVisitor,
+    children,
+    has_tensor,
+    is_mapping,
+    is_module,
+    is_optimizer,
+    is_state_dict,
+)
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Pickle
 from normscope.checkpoints.formats.torch.records import TensorRecord, parse_tensor
-from normscope.errors import CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
+from normscope.checkpoints.slot_names import (
+    BESIDE,
+    OPTIMIZER,
+    STEP_KEYS,
+    is_other_state,
+    is_slot,
+    is_sure_optimizer,
+    may_be_optimizer,
+)
+from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 
 WRAPPERS = (
     "state_dict", "model_state_dict", "model", "module", "model_state", "model_states", "network", "net",
@@ -17,12 +35,12 @@ WRAPPERS = (
 )  # fmt: skip
 """Keys under which people store the state of the model, in the order in which they are tried."""
 
-STEP_KEYS = ("global_step", "step", "iteration", "iter", "global_steps", "iter_num", "num_updates", "steps")
-
-_NOT_MODEL = re.compile(
-    r"^(optim|opt$|opt_|lr_sched|sched|scaler|grad_scaler|amp|.*rng_state|random_state|callbacks$|loops$)",
-    re.I,
+COPY = re.compile(
+    r".*(?:^|_)(?:ema|best|averaged?|avg|swa|shadow|backup|old|init|initial|last)(?:_|$).*", re.I
 )
+"""Keys of other states of the same model."""
+WEIGHTS = frozenset(("weight", "kernel", "in_proj_weight", "weight_g", "weight_v", "weight_orig"))
+"""Names of the matrices by which a network is told from other things that contain tensors."""
 _HOSTILE_MODULES = frozenset(
     ("os", "posix", "nt", "subprocess", "sys", "shutil", "socket", "pty", "runpy", "importlib", "ctypes",
      "code", "commands", "webbrowser", "pickle", "_pickle", "marshal", "timeit", "pdb", "bdb", "asyncio",
@@ -31,16 +49,22 @@ _HOSTILE_MODULES = frozenset(
 _HOSTILE_BUILTINS = frozenset(
     ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint", "execfile")
 )
-_MAX_DEPTH, _MAX_VISITS = 32, 300_000
 
 
 @dataclass
 class ModelState:
-    """The tensors of the model by name, the skipped entries and why, and the step stored beside them."""
+    """The tensors of the model by name, the skipped entries and why, and the step stored beside them.
+
+    `buffers` and `parameters` are the tensors that the file declares as such; `networks` are the keys of
+    several networks.
+    """
 
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     step: int | TensorRecord | None = None
+    buffers: set[str] = field(default_factory=set)
+    parameters: set[str] = field(default_factory=set)
+    networks: tuple[str, ...] = ()
 
 
 def find_model(pickle: Pickle, where: str) -> ModelState:
@@ -52,73 +76,23 @@ def find_model(pickle: Pickle, where: str) -> ModelState:
         raise CorruptCheckpoint(f"{where}: {error}. Copy or save it again.") from None
     if not state.tensors:
         _refuse_empty(pickle, state, where)
+    _refuse_placeholders(state, where)
     return state
 
 
 def _collect(root: Any) -> ModelState:
     state = ModelState(step=_find_step(root))
-    for path, value in _LeafVisitor().leaves(_unwrap(root, state), ()):
-        _take(state, ".".join(path) or "tensor", value)
+    visitor = LeafVisitor()
+    for path, value in visitor.leaves(_unwrap(root, state)):
+        _take(state, _dotted(path), value)
+    state.skipped |= {_dotted(path): OPTIMIZER for path in visitor.optimizers}
+    state.buffers |= {_dotted(path) for path in visitor.buffers}
+    state.parameters |= {_dotted(path) for path in visitor.parameters}
     return state
 
 
-def children(value: Any) -> Iterator[tuple[str, Any]]:
-    """The named parts of a container, of a module, or of an object of an unknown class."""
-    if isinstance(value, dict):
-        yield from ((str(key), child) for key, child in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((str(i), child) for i, child in enumerate(value))
-    elif isinstance(value, CallRecord):
-        yield from _parts_of_call(value)
-
-
-def _parts_of_call(call: CallRecord) -> Iterator[tuple[str, Any]]:
-    yield from ((str(key), child) for key, child in call.pairs.items())
-    yield from ((str(i), child) for i, child in enumerate(call.items))
-    if _is_named(call.function, "collections", "OrderedDict"):
-        yield from _pairs(call.args)
-        return  # its state consists of the version numbers of modules
-    if isinstance(call.state, dict):
-        if "_parameters" in call.state and "_modules" in call.state:
-            for part in ("_parameters", "_buffers", "_modules"):
-                yield from children(call.state.get(part))
-        else:
-            yield from children(call.state)
-
-
-def _pairs(args: Any) -> Iterator[tuple[str, Any]]:
-    """The pairs of OrderedDict([[key, value], …]), as older Pythons wrote it with protocol 2."""
-    listed = args[0] if isinstance(args, tuple) and args and isinstance(args[0], list) else []
-    for pair in listed:
-        if isinstance(pair, list | tuple) and len(pair) == 2:
-            yield str(pair[0]), pair[1]
-
-
-def _is_named(function: Any, module: str, name: str) -> bool:
-    return isinstance(function, Global) and function.module == module and function.name == name
-
-
-class _LeafVisitor:
-    """Visits the leaves of an untrusted structure: cycles are cut, and the number of visits is limited."""
-
-    def __init__(self) -> None:
-        self.visits = 0
-
-    def leaves(
-        self, value: Any, path: tuple[str, ...], above: tuple[int, ...] = ()
-    ) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Yield the path and value of each tensor record."""
-        self.visits += 1
-        if self.visits > _MAX_VISITS:
-            raise CorruptCheckpoint(f"it has too many entries (limit {_MAX_VISITS:,})")
-        if id(value) in above or len(path) > _MAX_DEPTH:
-            return
-        if parse_tensor(value) is not None:
-            yield path, value
-            return
-        for name, child in children(value):
-            if isinstance(child, CallRecord | dict | list | tuple):
-                yield from self.leaves(child, (*path, name), (*above, id(value)))
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "tensor"
 
 
 def _take(state: ModelState, name: str, value: Any) -> None:
@@ -132,21 +106,45 @@ def _take(state: ModelState, name: str, value: Any) -> None:
 
 
 def _unwrap(value: Any, state: ModelState) -> Any:
-    """Step into wrappers, and skip the entries beside the model."""
+    """Step into wrappers, and skip the entries beside the model that are not networks themselves."""
     for _ in range(3):
-        entries = dict(children(value)) if _is_mapping(value) else {}
+        # A module may call one of its parts `model` or `net`; the rest of it is part of the model, too.
+        entries = dict(children(value)) if is_mapping(value) and not is_module(value) else {}
         key = next((k for k in WRAPPERS if k in entries and has_tensor(entries[k])), None)
         if key is None:
             break
-        for other in entries.keys() - {key}:
-            if has_tensor(entries[other]):
-                state.skipped[other] = _reason(other, entries[other]) or f"beside the model, which is {key!r}"
+        state.buffers |= _strings(entries.get("buffer_names"))  # DeepSpeed lists the names of all buffers
+        networks = _networks_beside(key, entries, state)
+        if networks:
+            state.networks = (key, *networks)
+            return {name: _without_wrapper(entries[name]) for name in state.networks}
         value = entries[key]
     return _without_optimizer(value, state)
 
 
+def _networks_beside(key: str, entries: dict[str, Any], state: ModelState) -> list[str]:
+    """The keys of other networks beside the model; everything else is listed with the reason."""
+    found = []
+    for other, value in entries.items():
+        if other == key or not has_tensor(value):
+            continue
+        reason = _reason(other, value)
+        if reason is None and _is_network(value) and other not in WRAPPERS and not COPY.fullmatch(other):
+            found.append(other)
+        else:
+            state.skipped[other] = reason or f"beside the model, which is {key!r}"
+    return found
+
+
+def _without_wrapper(value: Any) -> Any:
+    """A network without a wrapper of its own: {"model": {"state_dict": …}, "critic": …}."""
+    entries = dict(children(value)) if is_mapping(value) else {}
+    key = next((k for k in WRAPPERS if k in entries and is_mapping(entries[k])), None)
+    return entries[key] if key is not None and len(entries) == 1 else value
+
+
 def _without_optimizer(value: Any, state: ModelState) -> Any:
-    if not _is_mapping(value) or (
+    if not is_mapping(value) or (
         isinstance(value, CallRecord) and isinstance(value.state, dict) and not value.pairs
     ):
         return value
@@ -158,49 +156,74 @@ def _without_optimizer(value: Any, state: ModelState) -> Any:
         elif has_tensor(child):
             state.skipped[key] = reason
     if {"state", "param_groups"} <= kept.keys():
-        state.skipped["state"] = "optimizer state"
+        state.skipped["state"] = OPTIMIZER
         return {}
+    state.networks = _several_networks(kept)
     return kept
+
+
+def _several_networks(entries: dict[str, Any]) -> tuple[str, ...]:
+    """The keys, if a file consists of several state dicts side by side, or of lists of them."""
+    keys = []
+    for key, value in entries.items():
+        if is_state_dict(value):
+            keys.append(key)
+        elif isinstance(value, list | tuple):
+            keys += [f"{key}.{i}" for i, each in enumerate(value) if is_state_dict(each)]
+    return tuple(keys) if len(keys) > 1 else ()
 
 
 def _reason(key: str, value: Any) -> str | None:
     """Why an entry is not part of the model; None if it may be."""
-    if _is_mapping(value) and {"state", "param_groups"} <= dict(children(value)).keys():
-        return "optimizer state"
-    if key in STEP_KEYS:
+    nested = is_mapping(value) or isinstance(value, list | tuple)
+    if is_optimizer(value) or (isinstance(value, list | tuple) and value and all(map(is_optimizer, value))):
+        return OPTIMIZER
+    if key in STEP_KEYS and _may_be_step(value):
         return "the training step"
-    if _NOT_MODEL.match(key) and (_is_mapping(value) or isinstance(value, list | tuple) or "rng" in key):
-        return "optimizer, scheduler or random state"
+    if is_other_state(key) and (nested or "rng" in key.lower()) and not _is_network(value):
+        return BESIDE
+    if nested and is_sure_optimizer(key) and not _is_network(value):
+        return OPTIMIZER
+    if nested and may_be_optimizer(key) and any(map(is_slot, _names(value))):
+        return OPTIMIZER
     return None
 
 
-def is_beside_model(key: str) -> bool:
-    """Whether a key names what trainers save beside a model: optimizer, scheduler, random state, step."""
-    return key in STEP_KEYS or _NOT_MODEL.match(key) is not None
+def _may_be_step(value: Any) -> bool:
+    """Whether a value is not a tensor, or one integer: a step size is a parameter."""
+    record = parse_tensor(value)
+    return not isinstance(record, TensorRecord) or (record.numel == 1 and "int" in record.dtype)
 
 
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, CallRecord) and parse_tensor(value) is None)
+def _names(value: Any) -> frozenset[str]:
+    """The names of the tensors inside; optimizers are left out."""
+    return frozenset(_dotted(path) for path, _ in LeafVisitor().leaves(value))
 
 
-def has_tensor(value: Any) -> bool:
-    """Whether there is a tensor anywhere inside."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if parse_tensor(value) is not None:
-            return True
-        if id(value) not in seen:
-            seen.add(id(value))
-            waiting += [
-                child for _, child in children(value) if isinstance(child, CallRecord | dict | list | tuple)
-            ]
-    return False
+def _is_network(value: Any) -> bool:
+    """Whether there is a matrix of weights inside, and nothing that only optimizers have."""
+    if not is_mapping(value):
+        return False
+    found = [(path, parse_tensor(leaf)) for path, leaf in LeafVisitor().leaves(value)]
+    matrices = [
+        path
+        for path, record in found
+        if isinstance(record, TensorRecord) and len(record.shape) > 1 and _last(path) in WEIGHTS
+    ]
+    return bool(matrices) and not any(is_slot(_dotted(path)) for path, _ in found)
+
+
+def _last(path: tuple[str, ...]) -> str:
+    return _dotted(path).rpartition(".")[2]
+
+
+def _strings(value: Any) -> set[str]:
+    listed: Iterable[Any] = value if isinstance(value, list | tuple) else ()
+    return {each for each in listed if isinstance(each, str)}
 
 
 def _find_step(root: Any) -> int | TensorRecord | None:
-    entries = dict(children(root)) if _is_mapping(root) else {}
+    entries = dict(children(root)) if is_mapping(root) else {}
     for key in STEP_KEYS:
         value = entries.get(key)
         if type(value) is int and 0 <= value < 1 << 62:
@@ -209,6 +232,17 @@ def _find_step(root: Any) -> int | TensorRecord | None:
         if isinstance(record, TensorRecord) and record.numel == 1 and record.dtype in ("int64", "int32"):
             return record
     return None
+
+
+def _refuse_placeholders(state: ModelState, where: str) -> None:
+    """CheckpointError if most tensors are empty: ZeRO stage 3 stores the parameters in other files."""
+    empty = [name for name, record in state.tensors.items() if record.numel == 0]
+    if 2 * len(empty) > len(state.tensors) > 1:
+        raise CheckpointError(
+            f"{where} contains no parameters: {len(empty)} of its {len(state.tensors)} tensors are empty "
+            f"(for example {empty[0][:200]!r}). DeepSpeed's ZeRO stage 3 saves such files; gather the "
+            "parameters with its zero_to_fp32.py, and scan the result."
+        )
 
 
 def _refuse_hostile(pickle: Pickle, where: str) -> None:
@@ -220,7 +254,7 @@ def _refuse_hostile(pickle: Pickle, where: str) -> None:
 
 
 def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
-    if set(state.skipped.values()) & {"optimizer state", "optimizer, scheduler or random state"}:
+    if set(state.skipped.values()) & {OPTIMIZER, BESIDE}:
         raise UnknownFormat(f"{where} contains optimizer or scheduler state, but no model.")
     if state.skipped:
         name, reason = next(iter(state.skipped.items()))

@@ -1,0 +1,108 @@
+"""Tied parameters that a file stores twice: their sums agree to the last bit, at every checkpoint.
+
+Equal bytes alone are no tie: deep-copied layers begin equal, and gains are all ones. Two tensors are
+one parameter if they have moved together, in a direction of their own; an embedding and an output
+head also if they have not moved.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from normscope.run import Run, TensorRow
+from normscope.words import some
+
+_SUMS = "sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
+_PARALLEL = 0.999
+"""|cosine| between θ′ and Δ above which a move is only weight decay, which acts on all tensors alike."""
+
+Rows = tuple[tuple[Any, ...], ...]
+
+
+def tie_equal_tensors(run: Run) -> dict[str, str]:
+    """Mark the tensors of a run file that are stored twice as tied; return name → the name that is counted.
+
+    A note for people goes into the run file. Call inside `transaction()`, when all sums are there.
+    """
+    found: dict[str, str] = {}
+    unclear: dict[str, str] = {}
+    for tied, (kept, *others) in _equal_rows(run):
+        for row in others:
+            if tied:
+                run.add_tensor(replace(row, tied_to=kept.id))
+                found[row.name] = kept.name
+            elif len(row.shape) > 1:
+                unclear[row.name] = kept.name
+    notes = [*([_note(found)] if found else []), *([_unclear_note(unclear)] if unclear else [])]
+    if notes:
+        run.set_meta("notes", [*run.meta.get("notes", []), *notes])
+    return found
+
+
+def _note(found: dict[str, str]) -> str:
+    shown = some([f"{name} is {kept}" for name, kept in found.items()])
+    return f"{len(found)} tensors are stored twice with equal values and counted once: {shown}"
+
+
+def _unclear_note(found: dict[str, str]) -> str:
+    shown = some([f"{name} equals {kept}" for name, kept in found.items()], 1)
+    return (
+        f"{len(found)} matrices have the same values as another one ({shown}), and nothing shows yet whether "
+        "they are shared or only begin equal: all are counted; if they are shared, leave the second ones out "
+        "with --skip"
+    )
+
+
+def _equal_rows(run: Run) -> list[tuple[bool, list[TensorRow]]]:
+    """Groups of rows with equal sums, the one that is counted first; and whether they are one parameter."""
+    groups: defaultdict[tuple[Any, ...], list[TensorRow]] = defaultdict(list)
+    for rows in _alike_at_last(run):
+        for row in rows:
+            groups[row.shape, row.dtype, _sums(run, row)].append(row)
+    return [
+        (_is_tie(rows, sums), sorted(rows, key=lambda row: (row.role != "embedding", row.id)))
+        for (_, _, sums), rows in groups.items()
+        if len(rows) > 1
+    ]
+
+
+def _alike_at_last(run: Run) -> Iterable[list[TensorRow]]:
+    """Rows of one shape whose last sums are equal: few, so that only theirs are read in full."""
+    # SQLite takes the other columns from the row of the maximum.
+    sql = "SELECT tensor, sumsq, absmax, max(step) FROM weight WHERE dot_init IS NOT NULL GROUP BY tensor"
+    last = {tensor: (sumsq, absmax) for tensor, sumsq, absmax, _ in run.query(sql)}
+    groups: defaultdict[tuple[Any, ...], list[TensorRow]] = defaultdict(list)
+    for row in run.tensors():
+        if row.tied_to is None and row.id in last and not _all_alike(row, *last[row.id]):
+            groups[row.shape, last[row.id]].append(row)
+    return [rows for rows in groups.values() if len(rows) > 1]
+
+
+def _all_alike(row: TensorRow, sumsq: float | None, absmax: float | None) -> bool:
+    """Whether all elements have one size, such as zeros and ones: then equality says nothing."""
+    if sumsq is None or absmax is None or row.numel < 2:
+        return True
+    return sumsq >= row.numel * absmax**2 * (1 - 1e-6)
+
+
+def _sums(run: Run, row: TensorRow) -> Rows:
+    sql = (
+        f"SELECT stage, step, prev_step, {_SUMS} FROM weight WHERE tensor = ? ORDER BY stage, step, prev_step"
+    )
+    return tuple(run.query(sql, (row.id,)))
+
+
+def _is_tie(rows: Sequence[TensorRow], sums: Rows) -> bool:
+    roles = {row.role for row in rows}
+    return {"embedding", "head"} <= roles or any(_moved(*each[3:6]) for each in sums)
+
+
+def _moved(sumsq: float | None, dot: float | None, delta: float | None) -> bool:
+    """Whether a row compares two different checkpoints, and more than weight decay lies between them."""
+    if not sumsq or dot is None or not delta:
+        return False
+    before = sumsq - 2 * dot - delta
+    return before > 0 and abs(dot) < _PARALLEL * float(before * delta) ** 0.5

@@ -1,6 +1,8 @@
 """The run file: what is written is read, twice written is once there, and bad files are named."""
 
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -152,3 +154,46 @@ def test_a_file_of_an_earlier_release_is_completed(path):
         assert run.measure_names() == ["entropy", "stable rank"]
         assert run.measured("stable rank") == {("", 10, 1)}
         assert len(run.checkpoints()) == 2
+
+
+def killed_while_writing(path):
+    """A run file whose writer was killed in the middle of a transaction, with pages on disk already."""
+    script = f"""
+import os
+from normscope.run import Run
+run = Run.create({str(path)!r})
+with run.transaction():
+    run.set_meta("kept", True)
+run.query("PRAGMA cache_size = 2")
+with run.transaction():
+    for step in range(3000):
+        run.write_sums([("", step, step - 1, 0, 1.0, 1.0, 1.0, 1.0, 1.0, 0)])
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    journal = path.with_name(path.name + "-journal")
+    assert journal.stat().st_size
+    return journal
+
+
+def test_a_file_whose_writer_was_killed_can_be_read(tmp_path):
+    """A reader may not play back a journal, so it has to be done for it."""
+    path = tmp_path / "run.db"
+    journal = killed_while_writing(path)
+    with Run(path) as run:
+        assert run.meta == {"kept": True} and run.stages() == []
+    assert not journal.exists()
+
+
+def test_a_journal_is_not_played_back_into_another_file(tmp_path):
+    """Who deletes run.db after a crash, as messages advise, leaves its journal behind."""
+    path = tmp_path / "run.db"
+    journal = killed_while_writing(path)
+    old = journal.read_bytes()
+    path.unlink()
+    with Run.create(path) as run:
+        assert not journal.exists() or journal.read_bytes() != old
+        with run.transaction():
+            run.set_meta("new", 1)
+    with Run(path) as run:
+        assert run.meta == {"new": 1} and run.query("PRAGMA integrity_check") == [("ok",)]

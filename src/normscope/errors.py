@@ -11,14 +11,16 @@
     │   └── UnsafeCheckpoint    reading it would mean running its code
     ├── RunFileError            a run file cannot be used                    exit code 1
     │   ├── NotARunFile
-    │   └── RunVersionError
+    │   ├── RunVersionError
+    │   └── RunFileBusy         another process is writing it
     ├── ModelError              a model cannot be measured                   exit code 1
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
     ├── SeriesError             values that cannot be fitted                 exit code 1
     └── TrainingError           a lab run or sweep cannot continue           exit code 1
         └── Diverged            the loss became NaN or infinite
 
-MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError.
+MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError;
+AnotherSeries, for a run file that belongs to another series, is both a UsageError and a RunFileError.
 
 A message says what was expected, what was given, and what to do next.
 """
@@ -101,6 +103,14 @@ class NotARunFile(RunFileError):
 
 class RunVersionError(RunFileError):
     """The run file was written by another version of normscope."""
+
+
+class RunFileBusy(RunFileError):
+    """Another process is writing the run file."""
+
+
+class AnotherSeries(UsageError, RunFileError):
+    """The run file belongs to another series of checkpoints, or to another training run."""
 
 
 class ModelError(NormscopeError):

@@ -1,6 +1,6 @@
-"""Parts that other packages add to normscope, found through Python entry points.
+"""Other packages: parts that they add to normscope, and optional ones, imported when first needed.
 
-A package declares them in its pyproject.toml:
+Parts are found through Python entry points. A package declares them in its pyproject.toml:
 
     [project.entry-points."normscope.laws"]
     cube-root = "my_package:CUBE_ROOT"
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from normscope.errors import PluginError
+from normscope.errors import MissingExtra, PluginError
 
 GROUPS: Mapping[str, str] = {
     "formats": "a checkpoint format: a FileFormat or a FolderFormat",
@@ -61,3 +62,11 @@ def _load(group: str, entry: EntryPoint) -> Plugin:
             f"the {group[:-1]} {entry.name!r} of the package {package} cannot be loaded: "
             f"{type(error).__name__}: {error}; repair or uninstall that package"
         ) from error
+
+
+def require(package: str, extra: str, purpose: str) -> Any:
+    """Import an optional package; if it is missing, MissingExtra names the command that installs it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingExtra(package, extra, purpose) from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from normscope.words import joined
+from normscope.words import joined, natural_key
 
 if TYPE_CHECKING:
     from normscope.run import Run
@@ -75,7 +75,10 @@ def unsound_sentence(findings: Sequence[Finding]) -> str | None:
 
 def write_remarks(run: Run, left_out: Iterable[LeftOut], findings: Iterable[Finding]) -> None:
     """Replace the remarks in a run file. Call inside `transaction()`."""
-    run.replace_all("left_out", [(each.label, each.reason) for each in left_out])
+    reasons: dict[str, list[str]] = {}
+    for each in left_out:
+        reasons.setdefault(each.label, []).append(each.reason)
+    run.replace_all("left_out", [(label, "; ".join(dict.fromkeys(why))) for label, why in reasons.items()])
     rows = [
         (f.stage, f.kind, json.dumps(f.steps), f.evidence, f.confidence, json.dumps(dict(f.numbers)))
         for f in findings
@@ -85,7 +88,8 @@ def write_remarks(run: Run, left_out: Iterable[LeftOut], findings: Iterable[Find
 
 def read_left_out(run: Run) -> list[LeftOut]:
     """The checkpoints that the last scan left out."""
-    return [LeftOut(*row) for row in run.query("SELECT label, reason FROM left_out ORDER BY label")]
+    found = [LeftOut(*row) for row in run.query("SELECT label, reason FROM left_out")]
+    return sorted(found, key=lambda each: natural_key(each.label))
 
 
 def read_findings(run: Run) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
 
@@ -102,6 +102,10 @@ class SaturationRow(LayerMeasures, AtStep):
     stage: str = ""
 
 
+STUDY_NOTES = "saturation-settings"
+"""The kind of the artifacts that say what was measured by running a model, by `step_key`."""
+
+
 def step_key(stage: str, step: int) -> str:
     """The key of a step among a run's artifacts; the stage is part of it only if it has a name.
 
@@ -189,3 +193,10 @@ TABLE_OF: dict[type, str] = {
     ScalarRow: "scalar",
     MeasureRow: "measure",
 }
+
+
+def insert_sql(kind: type) -> str:
+    """The statement that inserts a row of this kind, or replaces the one with its key."""
+    names = [field.name for field in fields(kind)]
+    marks = ", ".join("?" * len(names))
+    return f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"

@@ -1,9 +1,8 @@
 """The run file: one SQLite database that measurements write and everything else reads.
 
-Single writer, readers at any time, no WAL (it does not work on network file
-systems). Writes happen in transactions of whole steps or whole tensors and are
-idempotent on their keys, so a killed job loses only unfinished work, and
-running it again continues it.
+Single writer, readers at any time, no WAL (it does not work on network file systems). Writes happen in
+transactions of whole steps or whole tensors and are idempotent on their keys, so a killed job loses only
+unfinished work, and running it again continues it.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from normscope.errors import MissingRunFile, RunFileError, UsageError
+from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
 from normscope.rows import (
     NO_PREVIOUS,
     TABLE_OF,
@@ -30,36 +30,24 @@ from normscope.rows import (
     ScalarRow,
     TensorRow,
     WeightRow,
+    insert_sql,
 )
-from normscope.run_schema import add_missing_tables, check_identity, connect, write_empty
+from normscope.run_schema import (
+    LIVE_ROWS,
+    UPSERT_LIVE,
+    UPSERT_SUMS,
+    add_missing_tables,
+    check_identity,
+    connect,
+    write_empty,
+)
 from normscope.table import Table, Value
+from normscope.writer_lock import WriterLock
 
 __all__ = [
-    "NO_PREVIOUS",
-    "CheckpointRow",
-    "HeadRow",
-    "MeasureRow",
-    "Row",
-    "Run",
-    "SaturationRow",
-    "ScalarRow",
-    "TensorRow",
-    "WeightRow",
-]
-
-_SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
-_LIVE = ("sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay")
-
-
-def _upsert_weight(names: Sequence[str]) -> str:
-    marks = ",".join("?" * (4 + len(names)))
-    return (
-        f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(names)}) VALUES({marks}) "
-        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
-    )
-
-
-_UPSERT_SUMS, _UPSERT_LIVE = _upsert_weight(_SUMS), _upsert_weight(_LIVE)
+    "NO_PREVIOUS", "CheckpointRow", "HeadRow", "MeasureRow", "Row", "Run", "SaturationRow", "ScalarRow",
+    "TensorRow", "WeightRow",
+]  # fmt: skip
 
 
 class Run:
@@ -80,25 +68,32 @@ class Run:
             raise MissingRunFile(
                 f"no run file at {self.path}: make one with 'normscope scan SOURCE --run {self.path}'"
             )
+        self._lock = WriterLock(self.path) if write else None
         self._db = connect(self.path, write)
         try:
             check_identity(self._db, self.path)
             add_missing_tables(self._db, write)
         except BaseException:
-            self._db.close()
+            self.close()
             raise
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Run:
         """Open `path` for writing; create an empty run file if there is none."""
         target = Path(path)
-        if not target.exists() or target.stat().st_size == 0:
-            write_empty(target)
-        return cls(target, write=True)
+        lock = WriterLock(target)
+        try:
+            if not target.exists() or target.stat().st_size == 0:
+                write_empty(target)
+            return cls(target, write=True)
+        finally:
+            lock.release()
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
         self._db.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -116,8 +111,9 @@ class Run:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit everything that is written inside, or nothing if an exception is raised."""
-        if not self.writable:
+        if self._lock is None:
             raise RunFileError(f"{self.path} is open for reading: open it with ns.Run(path, write=True)")
+        self._lock.check()
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -140,21 +136,21 @@ class Run:
         for row in rows:
             kinds.setdefault(type(row), []).append(row)
         for kind, kept in kinds.items():
-            self._change_many(_insert(kind), (tuple(vars(row).values()) for row in kept))
+            self._change_many(insert_sql(kind), (tuple(vars(row).values()) for row in kept))
 
     def write_sums(self, rows: Iterable[Sequence[Value]]) -> None:
         """Write the sums of a scan: tuples (stage, step, prev_step, tensor, the six sums).
 
         An existing row keeps its other columns: gradients come only from a live module.
         """
-        self._change_many(_UPSERT_SUMS, rows)
+        self._change_many(UPSERT_SUMS, rows)
 
     def write_live(self, rows: Iterable[Sequence[Value]]) -> None:
         """Write the record of a monitor: tuples (stage, step, prev_step, tensor, its eight columns).
 
         An existing row keeps its other columns: ⟨θ₀, θ⟩ and the maximum come only from a scan.
         """
-        self._change_many(_UPSERT_LIVE, rows)
+        self._change_many(UPSERT_LIVE, rows)
 
     def set_meta(self, key: str, value: Any) -> None:
         """Store one provenance entry as JSON."""
@@ -162,19 +158,8 @@ class Run:
 
     def add_tensor(self, row: TensorRow) -> None:
         """Insert a tensor, or update everything but its id."""
-        shape = json.dumps(list(row.shape))
-        values = (
-            row.id,
-            row.name,
-            row.component,
-            row.layer,
-            row.role,
-            shape,
-            row.dtype,
-            row.numel,
-            row.tied_to,
-        )
-        self._change("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
+        values = vars(row) | {"shape": json.dumps(list(row.shape))}
+        self._change("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", tuple(values.values()))
 
     def set_skipped(self, reasons: Iterable[tuple[str, str]]) -> None:
         """Record the names that are not measured, each with the reason."""
@@ -206,10 +191,29 @@ class Run:
         rows = [(stage, step) for step in steps]
         self._change_many("DELETE FROM measure WHERE stage = ? AND step = ?", rows)
 
+    def delete_rows(self, table: str, condition: str, values: Sequence[Value] = ()) -> None:
+        """Delete the rows of a table for which a condition of SQL holds."""
+        self._change(f"DELETE FROM {table} WHERE {condition}", values)
+
     def delete_after(self, step: int, stage: str = "") -> None:
         """Delete everything recorded after `step`, when training resumes from there."""
         for table in TABLE_OF.values():
             self._change(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
+
+    def delete_live_after(self, step: int, stage: str = "") -> tuple[int, int]:
+        """Delete what a monitor recorded after `step`; return the number of rows and of steps.
+
+        After step 0 means all: a training that begins anew has other parameters at step 0. Scanned
+        sums stay (only a scan writes the maximum); of a row that has both, the columns of the scan.
+        """
+        after, where = "stage = ? AND step > ?", (stage, step or -1)
+        counts = f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {after} AND {LIVE_ROWS}"
+        (found,) = self.query(counts, where)
+        self.delete_rows("weight", f"{after} AND {LIVE_ROWS}", where)
+        cleared = "grad_sumsq = NULL, grad_dot = NULL, lr = NULL, weight_decay = NULL"
+        self._change(f"UPDATE weight SET {cleared} WHERE {after}", where)
+        self.delete_rows("scalar", after, (stage, step))
+        return found
 
     def delete_network(self, step: int, stage: str = "") -> None:
         """Delete what was measured by running the model of one step, before it is measured again."""
@@ -263,6 +267,14 @@ class Run:
         """Names that were not measured, with the reason."""
         return dict(self.query("SELECT name, reason FROM skipped ORDER BY name"))
 
+    def left_out(self) -> list[LeftOut]:
+        """The checkpoints that the last scan found and left out, with the reasons."""
+        return read_left_out(self)
+
+    def findings(self) -> list[Finding]:
+        """What the last scan found wrong with its series, highest confidence first."""
+        return read_findings(self)
+
     def artifacts(self, kind: str) -> dict[str, Any]:
         """The JSON documents of one kind."""
         return {
@@ -286,9 +298,3 @@ class Run:
         names = [field.name for field in fields(kind)]
         rows = self.query(f"SELECT {', '.join(names)} FROM {TABLE_OF[kind]} ORDER BY stage, step")
         return Table.from_rows(names, rows)
-
-
-def _insert(kind: type) -> str:
-    names = [field.name for field in fields(kind)]
-    marks = ", ".join("?" * len(names))
-    return f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"

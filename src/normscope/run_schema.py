@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -65,13 +66,60 @@ CREATE TABLE finding(
 }
 
 
+def _upsert_weight(*names: str) -> str:
+    marks = ",".join("?" * (4 + len(names)))
+    return (
+        f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(names)}) VALUES({marks}) "
+        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
+    )
+
+
+# A scan and a monitor write different columns of a weight row, and leave the others as they are.
+UPSERT_SUMS = _upsert_weight("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
+UPSERT_LIVE = _upsert_weight(
+    "sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay"
+)
+
+LIVE_ROWS = "absmax IS NULL AND dot_init IS NULL"
+"""The condition for weight rows that a monitor wrote and no scan has completed."""
+
+
 def connect(path: Path, write: bool) -> sqlite3.Connection:
-    """Open the database, read-only unless `write`."""
+    """Open the database, read-only unless `write`; undo what a killed process left half written."""
+    db = _connect(path, write)
+    if write or not _is_half_written(db):
+        return db
+    db.close()
+    _undo_half(path)
+    return _connect(path, write)
+
+
+def _connect(path: Path, write: bool) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
     try:
         return sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise RunFileError(f"cannot open {path}: {error}") from error
+
+
+def _is_half_written(db: sqlite3.Connection) -> bool:
+    """Whether there is a journal to be played back, which a reader may not do."""
+    try:
+        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.Error as error:  # other errors are `check_identity`'s
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
+    return False
+
+
+def _undo_half(path: Path) -> None:
+    try:
+        with closing(_connect(path, write=True)) as db:
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the first read plays it back
+    except (sqlite3.Error, RunFileError) as error:
+        raise RunFileError(
+            f"{path} was left half written by a process that was killed, and cannot be repaired here "
+            f"({error}): make the folder writable, or copy {path} and {path}-journal to one that is"
+        ) from error
 
 
 def is_run_file(path: Path) -> bool:
@@ -119,6 +167,8 @@ def write_empty(path: Path) -> None:
             f"cannot create the run file {path}: the folder {path.parent} does not exist; create it first"
         )
     try:
+        # A killed process may have left a journal, which would be played back into the new file.
+        Path(f"{os.path.realpath(path)}-journal").unlink(missing_ok=True)
         with atomic_write(path) as part, closing(sqlite3.connect(part)) as db:
             db.executescript(script)
     except (sqlite3.Error, OSError) as error:

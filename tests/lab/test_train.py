@@ -1,6 +1,7 @@
 """Training: reproducible, exact under accumulation and after SIGKILL, honest when it diverges."""
 
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from normscope.errors import TrainingError, UsageError
+from normscope.errors import AnotherSeries, TrainingError, UsageError
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.training import checkpointing
 from normscope.lab.training.callback import Callback
@@ -19,6 +20,7 @@ from normscope.lab.training.checkpointing import load_model
 from normscope.lab.training.train import train
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow, WeightRow
 from normscope.schedule import Every, Logarithmic
+from normscope.weights.scan.scan import scan
 
 TINY = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16, "length": 16, "batch": 4, "eval_batches": 2}
 
@@ -91,6 +93,45 @@ def test_a_finished_run_is_not_repeated(plain):
 def test_a_folder_belongs_to_one_run(plain):
     with pytest.raises(UsageError, match=r"contains another run \(lr is 0.001 there and 0.01 now\)"):
         train(config_of(lr=0.01), plain.out)
+
+
+def test_a_run_file_belongs_to_one_run(plain, tmp_path):
+    """A training deletes what is after its step, so a file with something else in it is refused."""
+    scanned = tmp_path / "scanned.db"
+    scan(plain.checkpoints, scanned).close()
+    copied = tmp_path / "copied.db"
+    copied.write_bytes(plain.run.read_bytes())
+    for path in (scanned, copied):
+        before = path.read_bytes()
+        for config in (config_of(), config_of(lr=0.5)):
+            with pytest.raises(AnotherSeries, match=r"is the run file of .*checkpoints.*--run FILE"):
+                train(config, tmp_path / "new", run=path)
+            shutil.rmtree(tmp_path / "new")
+        assert path.read_bytes() == before
+
+
+def test_a_scan_into_the_file_of_a_run(plain, tmp_path):
+    """Its own checkpoints are welcome, also after the folder was moved; those of another run are not."""
+    out = tmp_path / "out"
+    shutil.copytree(plain.out, out)
+    scan(plain.checkpoints, plain.run).close()
+    other = train(config_of(seed=1, steps=10), tmp_path / "other")
+    with pytest.raises(AnotherSeries, match="is the run file of"):
+        scan(other.checkpoints, plain.run)
+    with pytest.raises(AnotherSeries, match="is the run file of"):
+        scan(other.checkpoints, out / "run.db")
+    with pytest.raises(AnotherSeries, match="is the run file of"):
+        scan(out / "checkpoints", other.run)
+
+
+def test_a_monitored_run_is_scanned_and_started_again(tmp_path):
+    config = config_of(steps=6, monitor=Every(2), save=Every(3))
+    result = train(config, tmp_path / "out", scan=True)
+    assert train(config, tmp_path / "out", scan=True).steps == 6
+    with Run(result.run) as run:
+        assert [row.step for row in run.checkpoints()] == [0, 3, 6]
+        live = run.query("SELECT DISTINCT step FROM weight WHERE lr NOT NULL ORDER BY 1")
+    assert live == [(2,), (4,), (6,)]
 
 
 def test_checkpoint_folder_carries_a_tokenizer_for_hugging_face(plain):

@@ -199,7 +199,7 @@ def test_revisions_are_loaded_from_the_hub(tmp_path, monkeypatch):
     """Steps come from the revisions' names, and each model is loaded at its revision."""
     folder, asked = save_model(tmp_path / "model"), []
 
-    def listed(sources, *, steps, revisions, default_step):
+    def listed(sources, *, steps, revisions, pattern, default_step):
         assert (sources, revisions, default_step) == (["hf://owner/name"], "step*", 0)
         found = open_series([save_model(tmp_path / name) for name in ("step143k", "step0", "step512")])
         entries = (

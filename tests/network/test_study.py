@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from normscope.errors import ModelError, UsageError
+from normscope.errors import AnotherSeries, ModelError, UsageError
 from normscope.network import study as study_module
 from normscope.network.loading.models import StudyText
 from normscope.network.loading.placement import Placement
 from normscope.network.study import StudyConfig, study, study_homogeneity
 from normscope.run import HeadRow, Run, SaturationRow
+from normscope.weights.scan.scan import scan
 from tests.network.saved_models import TEXT, save_model
 
 pytest.importorskip("transformers")
@@ -195,3 +196,24 @@ def test_a_changed_program_is_measured_again(tmp_path, measured):
         study([f"{program}:build"], StudyText([]), config)
         assert measured() == expected
     assert torch.is_grad_enabled()
+
+
+def test_another_series_is_refused(series, tmp_path, measured):
+    """Both would go to run.db by default; the models of the second would be mixed with the first's."""
+    run_study(series)
+    with Run(series.parent / "run.db") as run:
+        before = list(run.table(SaturationRow))
+    other = tmp_path / "other"
+    for step in (0, 10, 20):
+        save_model(other / f"checkpoint-{step}", seed=50 + step)
+    measured()
+    with pytest.raises(AnotherSeries, match=rf"run file of {series}, and {other} is another series.*--run"):
+        run_study(other)
+    assert measured() == 0
+    with Run(series.parent / "run.db") as run:
+        assert list(run.table(SaturationRow)) == before
+    with pytest.raises(AnotherSeries, match="another series"):
+        scan(other, series.parent / "run.db")
+    scan(series, series.parent / "run.db").close()
+    moved = series.rename(series.with_name("moved"))
+    assert {row.step for row in run_study(moved).layers} == {0, 10, 100}

@@ -114,13 +114,14 @@ def test_changed_and_inserted_checkpoints_are_measured_again(tmp_path, install):
 
 
 def test_a_pair_that_skips_a_known_checkpoint_is_not_measured(tmp_path, install):
-    """The run file knows 0, 10 and 100: a scan of 0 and 100 alone must not write 100 against 0."""
+    """The run file knows 0, 10 and 100: a scan of 0 and 100 must measure 100 against 10."""
     states = random_walk([0, 10, 100], shapes={"a": (4, 3)})
     folder = save_series(tmp_path / "series", states)
     scan(folder, tmp_path / "run.db").close()
     install(moved=moved)
     scan([folder / "step_0.safetensors", folder / "step_100.safetensors"], tmp_path / "run.db").close()
-    assert values(tmp_path / "run.db", "moved") == {}
+    scan(folder, tmp_path / "whole.db").close()
+    assert values(tmp_path / "run.db", "moved") == values(tmp_path / "whole.db", "moved") != {}
     scan(folder, tmp_path / "run.db").close()
     assert values(tmp_path / "run.db", "moved").keys() == {(10, "a"), (100, "a")}
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from normscope.checkpoints.series.series import open_series
 from normscope.errors import CheckpointError, UsageError
 from normscope.run import NO_PREVIOUS, Run, WeightRow
 from normscope.theory.measures.run_summary import summarise
 from normscope.weights.scan import walk
-from normscope.weights.scan.scan import ScanConfig, scan
+from normscope.weights.scan.scan import ScanConfig, scan, scan_series
 from tests.conftest import random_walk, save_series
 
 
@@ -163,13 +164,15 @@ def test_tied_tensors_count_once(tmp_path):
 
 
 def test_what_is_not_common_is_listed(tmp_path):
+    """For an audit, all checkpoints are measured in what they have in common."""
     folder = tmp_path / "series"
     folder.mkdir()
     first = {"a": torch.ones(2), "b": torch.ones(3), "c": torch.ones(1), "d": torch.ones(1)}
     save_file(first, folder / "step_1.safetensors")
     second = {"a": torch.ones(2), "b": torch.ones(4), "d": torch.ones(1, dtype=torch.int64)}
     save_file(second, folder / "step_2.safetensors")
-    with scan(folder, tmp_path / "run.db") as run:
+    scan_series(open_series(folder), tmp_path / "run.db", ScanConfig(), intersect=True)
+    with Run(tmp_path / "run.db") as run:
         assert [tensor.name for tensor in run.tensors()] == ["a"]
         skipped = run.skipped()
         (warning,) = [text for text in summarise(run).warnings if "in all checkpoints" in text]
@@ -238,8 +241,10 @@ def test_nothing_in_common_is_an_error(tmp_path):
     folder.mkdir()
     save_file({"a": torch.ones(2)}, folder / "step_1.safetensors")
     save_file({"b": torch.ones(2)}, folder / "step_2.safetensors")
-    with pytest.raises(CheckpointError, match="no parameter is common to all checkpoints"):
+    with pytest.raises(CheckpointError, match="step_2 is another network: it lacks 1 of 1 tensors, namely a"):
         scan(folder, tmp_path / "run.db")
+    with pytest.raises(CheckpointError, match="no parameter is common to all checkpoints"):
+        scan_series(open_series(folder), tmp_path / "run.db", ScanConfig(), intersect=True)
 
 
 def test_non_finite_values_are_counted(tmp_path, states):

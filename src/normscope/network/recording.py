@@ -15,7 +15,7 @@ from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads
 from normscope.network.measuring.saturation import Saturation
-from normscope.rows import HeadRow, LayerMeasures, SaturationRow, step_key
+from normscope.rows import STUDY_NOTES, HeadRow, LayerMeasures, SaturationRow, step_key
 from normscope.run import Run
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)
@@ -66,12 +66,12 @@ class StudyRecord:
     query, and so are the rows of finished steps.
     """
 
-    KIND = "saturation-settings"
+    KIND = STUDY_NOTES
 
     def __init__(self, run: Run, settings: Mapping[str, Any]) -> None:
         self._run = run
         self._settings = dict(settings)
-        self._notes = run.artifacts(self.KIND)
+        self.notes = run.artifacts(self.KIND)
 
     def note(self, model: StudiedModel) -> dict[str, Any]:
         """What a measurement depends on, and the name of the model."""
@@ -79,12 +79,12 @@ class StudyRecord:
 
     def is_done(self, model: StudiedModel, note: Mapping[str, Any]) -> bool:
         """Whether this step was measured before, with the same checkpoint, tokenizer and settings."""
-        before = self._notes.get(step_key(model.stage, model.step))
+        before = self.notes.get(step_key(model.stage, model.step))
         return before is not None and _dependencies(before) == _dependencies(note)
 
     def remarks(self, model: StudiedModel) -> tuple[list[str], list[dict[str, Any]]]:
         """The warnings of a step that is done, and what was found about later tokens."""
-        note = self._notes[step_key(model.stage, model.step)]
+        note = self.notes[step_key(model.stage, model.step)]
         return note.get("warnings", []), note.get("look_ahead", [])
 
     def recorded(self, model: StudiedModel) -> tuple[list[SaturationRow], list[HeadRow]]:

@@ -33,6 +33,7 @@ from normscope.network.running.batches import token_count
 from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
+from normscope.network.study_ownership import claim_for_study
 from normscope.progress import Progress, silent
 from normscope.rows import HeadRow, SaturationRow, step_key
 
@@ -109,6 +110,8 @@ def study(
     path = config.run or (Path("run.db") if len(models) > 1 else None)
     with run_for_results(path) as run:
         record = StudyRecord(run, config.fingerprint(text)) if run else None
+        if run is not None and record is not None:
+            claim_for_study(run, sources, models, record.notes)
         measurement = _StepMeasurement(config, record)
         parts = [part_of(progress, number, len(models)) for number in range(len(models))]
         results = [measurement.result(*pair) for pair in zip(models, parts, strict=True)]
@@ -131,12 +134,14 @@ def study_homogeneity(
             f"{' '.join([*program, first.label])}"
         )
     with run_for_results(config.run) as run:
+        if run is not None:
+            claim_for_study(run, sources, [first])
         model, corpus = first.load()
         with scaled(model, at):
             found = homogeneity(model, corpus.batches, progress=progress)
         if run is not None:
             record_curves(run, found)
-    return replace(found, warnings=(*corpus.warnings, *found.warnings))
+    return replace(found, warnings=(*first.remarks, *corpus.warnings, *found.warnings))
 
 
 class _StepMeasurement:
@@ -213,7 +218,8 @@ def _leaks(ahead: Sequence[StepLookAhead]) -> list[str]:
 
 
 def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) -> Study:
-    warnings = [
+    warnings = list(dict.fromkeys(remark for model in models for remark in model.remarks))
+    warnings += [
         f"step {step_key(model.stage, model.step)}: {text}" if len(models) > 1 else text
         for model, result in zip(models, results, strict=True)
         for text in result.warnings

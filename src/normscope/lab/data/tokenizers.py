@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from normscope.optional import require
+from normscope.plugins import require
 
 TokenIds = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 UNKNOWN, END_OF_LINE = "<unk>", "<eos>"

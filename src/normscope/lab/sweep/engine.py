@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.sweep.pool import CallParams, CallResult, LocalExecutor
-from normscope.optional import require
+from normscope.plugins import require
 
 RETRIES = 5  # of a call whose worker or node died
 CONNECT_SECONDS = 5.0

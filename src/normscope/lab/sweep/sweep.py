@@ -93,7 +93,8 @@ class SweepResult(Tabular):
     def messages(self) -> Sequence[str]:
         """Summary that a notebook shows above the table."""
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
-        return (f"{len(self.cells)} cells: {counts}", f"run file: {self.run}")
+        scopes = "body_norm: the body; norm: all parameters, with embeddings and head"
+        return (f"{len(self.cells)} cells: {counts}", scopes, f"run file: {self.run}")
 
 
 def sweep(

@@ -24,8 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import CorruptCheckpoint, TrainingError, UnknownFormat, UsageError
+from normscope.errors import AnotherSeries, CorruptCheckpoint, TrainingError, UnknownFormat, UsageError
 from normscope.lab.model import ModelConfig, Transformer
+from normscope.run import Run
 
 try:
     import fcntl
@@ -128,6 +129,20 @@ def claim_folder(out: Path, config: dict[str, Any]) -> None:
         _check_same(json.loads(path.read_text(encoding="utf-8")), config, out)
     else:
         _write_json(path, config)
+
+
+def check_run_file(run: Run, config: dict[str, Any], out: Path) -> None:
+    """Refuse a run file that has something else in it: a training deletes what is after its step."""
+    meta = run.meta
+    if not meta and not run.checkpoints() and not run.stages():
+        return
+    home = Path(meta.get("source", out / "checkpoints")).parent
+    elsewhere = home.exists() and not (out.exists() and home.samefile(out))
+    if elsewhere or meta.get("config") != json.loads(json.dumps(config)):
+        raise AnotherSeries(
+            f"{run.path} is the run file of {meta.get('source', 'another run')}, and this training would "
+            "delete from it: choose another file with --run FILE"
+        )
 
 
 def _check_same(there: dict[str, Any], here: dict[str, Any], out: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 
+from normscope.anatomy import in_scope, locate_all
 from normscope.lab.config import OptimizerConfig
 from normscope.theory.dynamics.lr_shapes import LRShape
 
@@ -66,6 +67,14 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
     """Set the learning rate of every parameter for the next update."""
     for group in optimizer.param_groups:
         group["lr"] = lr
+
+
+def body_parameters(model: nn.Module) -> list[Tensor]:
+    """The parameters of the body: without embeddings and output head."""
+    named = dict(model.named_parameters())
+    places = locate_all(named, {name: tuple(p.shape) for name, p in named.items()})
+    counted = in_scope(list(named), "body", lambda name: (places[name].role, named[name].shape))
+    return [named[name] for name in counted]
 
 
 def parameter_norm(parameters: Iterable[Tensor]) -> float:

@@ -14,14 +14,16 @@ from normscope.table import Table, Tabular
 class TrainResult(Tabular):
     """The result of `train`: where its files are, the last loss, norms and evaluation.
 
-    `out` is the folder of the run. `evaluation` has, for example, `valid_loss`, `valid_accuracy` and
-    `valid_perplexity`. The table has every recorded number.
+    `out` is the folder of the run. `norm_start` and `norm_end` are norms of all parameters,
+    `body_norm_start` and `body_norm_end` those of the body, without embeddings and output head.
+    `evaluation` has, for example, `valid_loss`, `valid_accuracy` and `valid_perplexity`. The table has
+    every recorded number.
 
     >>> import normscope as ns, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = ns.train(ns.TrainConfig(steps=2, batch=2), folder)
     ...     sorted(set(result.table["name"]))[:3]
-    ['loss', 'lr', 'norm']
+    ['body_norm', 'loss', 'lr']
     """
 
     out: Path
@@ -34,6 +36,8 @@ class TrainResult(Tabular):
     norm_end: float
     evaluation: dict[str, float] = field(hash=False)
     seconds: float
+    body_norm_start: float | None = None
+    body_norm_end: float | None = None
 
     @property
     def table(self) -> Table:
@@ -46,6 +50,12 @@ class TrainResult(Tabular):
         """Summary that a notebook shows above the table."""
         return (
             f"{self.steps} steps, {self.parameters:,} parameters: loss {self.loss:.4g}, "
-            f"norm {self.norm_start:.4g} → {self.norm_end:.4g}",
+            f"norm of the body {_short(self.body_norm_start)} → {_short(self.body_norm_end)}; "
+            f"with embeddings and head {self.norm_start:.4g} → {self.norm_end:.4g}",
             f"checkpoints: {self.checkpoints}; run file: {self.run}",
         )
+
+
+def _short(value: float | None) -> str:
+    """A dash for what a run that an earlier release began does not know."""
+    return "–" if value is None else f"{value:.4g}"

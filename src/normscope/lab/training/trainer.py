@@ -74,7 +74,10 @@ class Trainer:
         self.optimizer = optimizers.build_optimizer(self.model, config.optimization)
         self.step = 0
         self.loss = math.nan
+        self._body = optimizers.body_parameters(self.model)
         self.norm = self.norm_start = optimizers.parameter_norm(self.model.parameters())
+        self.body_norm = optimizers.parameter_norm(self._body)
+        self.body_norm_start: float | None = self.body_norm
         self.evaluation: dict[str, float] = {}
         self._rows: list[Row] = []
         self._saved = time.monotonic()
@@ -97,7 +100,7 @@ class Trainer:
             self._update()
             self._record()
             self._save()
-            progress(self.step, config.steps, f"loss {self.loss:.3f}  norm {self.norm:.4g}")
+            progress(self.step, config.steps, f"loss {self.loss:.3f}  norm of the body {self.body_norm:.4g}")
         return self._result(time.monotonic() - began)
 
     def record(self, name: str, value: float) -> None:
@@ -158,8 +161,13 @@ class Trainer:
             callback.on_step(self)
 
     def _record_norm(self) -> None:
-        self.norm = optimizers.parameter_norm(self.model.parameters())
+        self._measure_norms()
         self.record("norm", self.norm)
+        self.record("body_norm", self.body_norm)
+
+    def _measure_norms(self) -> None:
+        self.norm = optimizers.parameter_norm(self.model.parameters())
+        self.body_norm = optimizers.parameter_norm(self._body)
 
     def _evaluate(self) -> None:
         self.evaluation = evaluate(self.model, self.data, self.config.eval_batches, self.config.batch)
@@ -169,6 +177,7 @@ class Trainer:
     # -- starting, saving, continuing --------------------------------------------
 
     def _begin(self) -> None:
+        checkpointing.check_run_file(self.run, flatten(self.config), self.paths.out)
         state = checkpointing.load_state(self.paths.out)
         if state is None:
             self._first()
@@ -184,18 +193,19 @@ class Trainer:
             self.run.delete_after(-1)
             self.run.set_meta("config", flatten(self.config))
             self.run.set_meta("seed", self.config.seed)
-            self.run.set_meta("source", str(self.paths.out / "checkpoints"))
+            self.run.set_meta("source", str((self.paths.out / "checkpoints").absolute()))
             self.run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
         self._record_norm()
         self._evaluate()
 
     def _continue(self, state: dict[str, Any]) -> None:
         self.step, self.loss, self.norm_start = state["step"], state["loss"], state["norm_start"]
+        self.body_norm_start = state.get("body_norm_start")  # not in states of earlier releases
         self.evaluation = state["evaluation"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.norm = optimizers.parameter_norm(self.model.parameters())
+        self._measure_norms()
         with self.run.transaction():
             self.run.delete_after(self.step)
 
@@ -221,6 +231,7 @@ class Trainer:
             "step": self.step,
             "loss": self.loss,
             "norm_start": self.norm_start,
+            "body_norm_start": self.body_norm_start,
             "evaluation": self.evaluation,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -246,6 +257,8 @@ class Trainer:
             norm_end=self.norm,
             evaluation=self.evaluation,
             seconds=seconds,
+            body_norm_start=self.body_norm_start,
+            body_norm_end=self.body_norm,
         )
 
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 
-from normscope.anatomy import in_scope, locate_all
 from normscope.lab.training.callback import Callback
-from normscope.lab.training.optimizers import parameter_norm
+from normscope.lab.training.optimizers import body_parameters
 from normscope.lab.training.trainer import Trainer
 
 MEASURED_STEPS = 100
@@ -27,18 +26,12 @@ class UpdateSizeRecorder(Callback):
     """Records the size of updates, without weight decay."""
 
     def on_start(self, trainer: Trainer) -> None:
-        """Register with the optimizer; record the norm of the body at the start."""
+        """Register with the optimizer."""
         self._every = max(1, trainer.config.steps // MEASURED_STEPS)
-        named = dict(trainer.model.named_parameters())
-        places = locate_all(named)
-        counted = in_scope(list(named), "body", lambda name: (places[name].role, named[name].shape))
-        body = [named[name] for name in counted]
-        self._body = set(body)
+        self._body = set(body_parameters(trainer.model))
         self._trainer = trainer
         self._before: dict[Tensor, Tensor] = {}
         trainer.optimizer.register_step_pre_hook(self._copy)
-        if trainer.step == 0:
-            trainer.record("body_norm", parameter_norm(body))
 
     def _copy(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._due(self._trainer, self._trainer.step + 1):

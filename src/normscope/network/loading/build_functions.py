@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,13 @@ def built_models(
 ) -> list[StudiedModel]:
     """The model that `file.py:build` returns, once per checkpoint; as it is if there are none."""
     if checkpoints:
-        entries = open_series(checkpoints, **options.arguments).entries
-        return [_with_checkpoint(reference, entry, placement) for entry in entries]
+        series = open_series(checkpoints, **options.arguments)
+        models = [_with_checkpoint(reference, entry, placement) for entry in series.entries]
+        return [replace(model, remarks=series.remarks) for model in models]
     if options != SeriesOptions():
         raise UsageError(
-            f"--steps and --revisions describe checkpoints, but none follow {reference}: name some, "
-            "as in my_model.py:build checkpoints/"
+            f"--steps, --pattern and --revisions describe checkpoints, but none follow {reference}: "
+            "name some, as in my_model.py:build checkpoints/"
         )
     load = partial(_load, reference, None, placement)
     return [StudiedModel(0, "", reference, partial(_identify, reference, None), load)]

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from normscope.checkpoints.storage.hub import SCHEME, parse_address
 from normscope.errors import ModelError, UsageError
 from normscope.network.loading.placement import first_line
-from normscope.optional import require
+from normscope.plugins import require
 
 CONFIG = "config.json"
 _STANDARD_WEIGHTS = re.compile(r"(pytorch_)?model\.(safetensors|bin)(\.index\.json)?")

@@ -16,13 +16,17 @@ Identity = dict[str, str]
 
 @dataclass(frozen=True)
 class StudiedModel:
-    """One model to measure: its step and stage in training, its name, and how to load it."""
+    """One model to measure: its step and stage in training, its name, and how to load it.
+
+    `remarks` are sentences about the series that the model belongs to.
+    """
 
     step: int
     stage: str
     label: str
     identify: Callable[[], Identity]
     load: Callable[[], tuple[nn.Module, Corpus]]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,16 @@ class SeriesOptions:
     """How steps are read from a series, with the meaning that they have in a scan.
 
     `steps` lists the steps in the order of the sources or of the names in a folder. `revisions` are
-    patterns for the branches and tags of a Hugging Face repository.
+    patterns for the branches and tags of a Hugging Face repository. `pattern` is a regular expression that
+    reads the names.
     """
 
     steps: Sequence[int] | None = None
     revisions: str | Sequence[str] | None = None
+    pattern: str | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `open_series`; a single checkpoint without a step is step 0."""
-        return {"steps": self.steps, "revisions": self.revisions, "default_step": 0}
+        names = {"steps": self.steps, "revisions": self.revisions, "pattern": self.pattern}
+        return names | {"default_step": 0}

@@ -7,9 +7,10 @@ from collections.abc import Hashable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from normscope.anatomy import not_a_parameter, unwrapped
+from normscope.anatomy import unwrapped
 from normscope.checkpoints.arrays import read_tensor
 from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.errors import ModelError
 from normscope.words import some
 
@@ -96,6 +97,6 @@ def _same(checkpoint: Checkpoint, name: str, other: str, value: Tensor) -> bool:
 
 def _refuse_unused(checkpoint: Checkpoint, unused: set[str], source: str) -> None:
     """ModelError if the checkpoint has parameters that the model lacks: it would be another network."""
-    names = sorted(name for name in unused if not_a_parameter(name, checkpoint.tensors[name].shape) is None)
+    names = sorted(name for name in unused if buffer_by_name(name, checkpoint.tensors[name].shape) is None)
     if names:
         raise ModelError(f"{source} does not fit the model, which has no {some(names)}")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from normscope.errors import ModelError
 from normscope.network.loading.model_places import CONFIG, ModelPlace, find_place
 from normscope.network.loading.placement import Placement, first_line
-from normscope.optional import require
+from normscope.plugins import require
 from normscope.words import some
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")

@@ -15,7 +15,7 @@ from normscope.anatomy import unwrapped
 from normscope.checkpoints.arrays import read_tensor
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.names import Label, names_step, parse_label
-from normscope.checkpoints.series.series import Entry, open_series, order
+from normscope.checkpoints.series.series import Entry, open_series, sort_entries
 from normscope.checkpoints.storage.hub import SCHEME
 from normscope.errors import ModelError, UsageError
 from normscope.network.loading.model_places import (
@@ -49,13 +49,16 @@ def pretrained_models(
         raise UsageError(
             f"{on_hub[0]} is a hub id and cannot be mixed with other sources: write {SCHEME}{on_hub[0]}"
         )
+    remarks: tuple[str, ...] = ()
     if on_hub:
         entries = _hub_entries(sources, options)
         files = [_hub_files(entry.source) for entry in entries]
     else:
-        entries = open_series([_checked(source) for source in sources], **options.arguments).entries
+        series = open_series([_checked(source) for source in sources], **options.arguments)
+        entries, remarks = series.entries, series.remarks
         files = _series_files(entries, sources)
-    return [_model(entry, found, text, placement) for entry, found in zip(entries, files, strict=True)]
+    models = [_model(entry, found, text, placement) for entry, found in zip(entries, files, strict=True)]
+    return [replace(model, remarks=remarks) for model in models]
 
 
 def _checked(source: str) -> str:
@@ -77,6 +80,8 @@ def _checked(source: str) -> str:
 
 def _hub_entries(ids: Sequence[str], options: SeriesOptions) -> tuple[Entry, ...]:
     """Hub ids in order; the step is in the revision's name, as in OWNER/NAME@step1000, or 0."""
+    if options.pattern is not None:
+        raise UsageError(f"--pattern reads the names of checkpoints: write {SCHEME}{ids[0]}, or give --steps")
     if options.revisions is not None:
         raise UsageError(f"--revisions needs the address of a repository: write {SCHEME}{ids[0]}")
     labels = [_revision_label(find_place(name).revision or "") for name in ids]
@@ -87,10 +92,10 @@ def _hub_entries(ids: Sequence[str], options: SeriesOptions) -> tuple[Entry, ...
             raise UsageError(f"steps must be integers ≥ 0; got {negative[0]}")
         labels = [replace(label, step=step) for label, step in zip(labels, options.steps, strict=True)]
     entries = [
-        Entry(name, label.step or 0, label.stage, label.tokens, name, partial(_open_on_hub, name))
+        Entry(name, label.number or 0, label.stage, label.tokens, name, partial(_open_on_hub, name))
         for name, label in zip(ids, labels, strict=True)
     ]
-    return order(ids, entries).entries
+    return sort_entries(entries)
 
 
 def _revision_label(revision: str) -> Label:

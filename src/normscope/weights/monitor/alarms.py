@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from normscope.anatomy import of_scope
 from normscope.words import some
 
 WINDOW = 32  # records that the power law is fitted to
@@ -58,7 +59,9 @@ class RecordSummary:
 class AlarmDetector:
     """Reads records in order and returns the alarms that are raised for the first time."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: str = "") -> None:
+        """`scope` is what the records' norms are about; the messages say it."""
+        self._whose = of_scope(scope)
         self._raised: set[tuple[str, str]] = set()
         self._on_law: deque[RecordSummary] = deque(maxlen=WINDOW)
         self._off_law = 0
@@ -92,7 +95,7 @@ class AlarmDetector:
         if self._off_law >= LAW_RECORDS:
             law = float(np.exp(expected))
             text = (
-                f"the norm departs from its power law: it is {now.norm:.6g}, "
+                f"the norm{self._whose} departs from its power law: it is {now.norm:.6g}, "
                 f"but the last {len(self._on_law)} records predict {law:.6g}"
             )
             yield Alarm(now.step, "law", "total", text, {"norm": now.norm, "expected": law, "margin": margin})
@@ -124,7 +127,7 @@ class AlarmDetector:
             others = float(np.median([g for k, g in growth.items() if k != name]))
             if own > LAYER_GROWTH and own > LAYER_FACTOR * max(others, LAYER_GROWTH / LAYER_FACTOR):
                 text = (
-                    f"layer {name} grew by {np.expm1(own):.1%} since step {before.step} "
+                    f"layer {name}{self._whose} grew by {np.expm1(own):.1%} since step {before.step} "
                     f"(median of the other layers: {np.expm1(others):.1%})"
                 )
                 yield Alarm(now.step, "layer", name, text, {"growth": own, "median": others})
@@ -140,8 +143,9 @@ class AlarmDetector:
         before, after = float(np.median(ratios[:RECENT])), float(np.median(ratios[-RECENT:]))
         if before > 0 and not DRIFT_DOWN < after / before < DRIFT_UP:
             text = (
-                f"the gradient norm relative to the parameter norm {'rose' if after > before else 'fell'} "
-                f"from {before:.3g} to {after:.3g} within {len(self._past)} records"
+                f"the gradient norm relative to the parameter norm{self._whose} "
+                f"{'rose' if after > before else 'fell'} from {before:.3g} to {after:.3g} "
+                f"within {len(self._past)} records"
             )
             yield Alarm(now.step, "drift", "total", text, {"before": before, "after": after})
 
@@ -155,7 +159,7 @@ class AlarmDetector:
         if rise > max(ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS * noise) and after.mean() > ALIGNMENT_RISE:
             evidence = {"before": float(before.mean()), "after": float(after.mean())}
             text = (
-                "the alignment of updates with the parameters rose from "
-                "{before:.3f} to {after:.3f}: the norm may start to grow exponentially"
+                f"the alignment of updates with the parameters{self._whose} rose from {before.mean():.3f} to "
+                f"{after.mean():.3f}: the norm may start to grow exponentially"
             )
-            yield Alarm(now.step, "alignment", "total", text.format(**evidence), evidence)
+            yield Alarm(now.step, "alignment", "total", text, evidence)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import NotARunFile, RunFileError, RunVersionError
 from normscope.run import NO_PREVIOUS, Run, ScalarRow
 from normscope.weights.monitor.alarms import Alarm
+from normscope.weights.monitor.live_file import Rewind, rewind, write_alarms
 from normscope.weights.monitor.outbox import TIMEOUT, Outbox
 from normscope.weights.monitor.sharding import ParameterInfo, tied_names
 from normscope.weights.tensor_rows import add_tensors
+from normscope.writer_lock import WriterLock
+
+log = logging.getLogger("normscope")
 
 Array = NDArray[np.float64]
 
@@ -75,13 +78,6 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
-class Rewind:
-    """Training continues from this step: delete what was recorded after it."""
-
-    step: int
-
-
 JournalEntry = Record | Rewind | Scalars | Alarm | Note
 
 
@@ -94,6 +90,8 @@ class Journal:
     stage: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    lock: WriterLock | None = None
+    """The right to write the file, which is held until `close`, also while the file cannot be opened."""
 
     def __post_init__(self) -> None:
         self._run: Run | None = None
@@ -108,6 +106,8 @@ class Journal:
         """Write what is left and close the file; return whether everything was written."""
         complete = self.outbox.close(timeout)
         self._close()
+        if self.lock is not None:
+            self.lock.release()
         return complete
 
     def _close(self) -> None:
@@ -118,28 +118,28 @@ class Journal:
     def _write(self, entries: Sequence[JournalEntry]) -> None:
         try:
             run = self._run or self._open()
+            remarks: list[str] = []
             with run.transaction():
                 for entry in entries:
-                    self._write_one(run, entry)
+                    self._write_one(run, entry, remarks)
         except BaseException:
             self._close()
             raise
+        for remark in remarks:
+            log.warning("normscope: %s: %s", self.path, remark)
 
-    def _write_one(self, run: Run, entry: JournalEntry) -> None:
+    def _write_one(self, run: Run, entry: JournalEntry, remarks: list[str]) -> None:
         if isinstance(entry, Record):
             kept = Record(entry.step, entry.values[~self._tied], entry.first)
             run.write_live(kept.rows(self._ids, self.stage))
         elif isinstance(entry, Scalars):
             run.write(ScalarRow(entry.step, name, value, self.stage) for name, value in entry.values.items())
         elif isinstance(entry, Alarm):
-            _write_alarms(run, [*run.artifacts("alarm").get(self.stage, ()), asdict(entry)], self.stage)
+            write_alarms(run, [*run.artifacts("alarm").get(self.stage, ()), asdict(entry)], self.stage)
         elif isinstance(entry, Note):
             run.set_meta(entry.key, entry.text)
-        else:
-            run.delete_after(entry.step, self.stage)
-            known = run.artifacts("alarm").get(self.stage)
-            if known:
-                _write_alarms(run, [alarm for alarm in known if alarm["step"] <= entry.step], self.stage)
+        elif remark := rewind(run, entry, self.stage):
+            remarks.append(remark)
 
     def _open(self) -> Run:
         """Open or create the file and write the tensors and metadata; repeated after every failure."""
@@ -162,20 +162,3 @@ class Journal:
         for key, value in {"source": "live training", "complete": True, **self.meta}.items():
             if key in self.meta or key not in known:
                 run.set_meta(key, value)
-
-
-def _write_alarms(run: Run, alarms: Sequence[Mapping[str, Any]], stage: str) -> None:
-    run.set_artifact("alarm", stage, list(alarms))
-
-
-def why_unusable(path: str | os.PathLike[str]) -> str | None:
-    """Why this path can never become a run file; None if it can, perhaps once a disk recovers."""
-    if not Path(path).exists():
-        return None
-    try:
-        Run.create(path).close()
-    except (NotARunFile, RunVersionError) as error:
-        return str(error)
-    except (RunFileError, OSError):
-        return None
-    return None

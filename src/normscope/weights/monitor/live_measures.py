@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.anatomy import in_scope
+from normscope.anatomy import SCOPES, in_scope, scope_used
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LiveSums
@@ -35,17 +35,30 @@ class LiveMeasures:
     def __init__(
         self, tensors: Sequence[TensorRow], groups: Sequence[str] = ("total",), scope: str = "body"
     ) -> None:
+        def role_and_shape(i: int) -> tuple[str, tuple[int, ...]]:
+            return tensors[i].role, tensors[i].shape
+
         counted = [i for i, tensor in enumerate(tensors) if tensor.tied_to is None]
-        chosen = in_scope(counted, scope, lambda i: (tensors[i].role, tensors[i].shape))
+        chosen = in_scope(counted, scope, role_and_shape)
         rows = [tensors[i] for i in chosen]
+        self.scope = scope_used(counted, scope, role_and_shape)
+        """The parameters that are counted: body, all, or all (no body)."""
+        self._scopes = {
+            each: np.array(in_scope(counted, each, role_and_shape), dtype=np.int64)
+            for each in SCOPES
+            if scope_used(counted, each, role_and_shape) == each
+        }
         self._names = [tensor.name for tensor in tensors]
         self._chosen = np.array(chosen, dtype=np.int64)
         self._groups = {by: _grouping(rows, by) for by in groups}
         self._total, self._layers = _grouping(rows, "total"), _grouping(rows, "layer")
 
     def values(self, record: Record, measures: Sequence[str]) -> dict[str, float]:
-        """Numbers under slash-separated keys: normscope/norm/total, normscope/norm/layer/03."""
-        found: dict[str, float] = {}
+        """Numbers under slash-separated keys: normscope/norm/total, normscope/norm/layer/03.
+
+        With the total norm come the norms of both scopes, which say in their keys what they are about.
+        """
+        found = self._norms(record) if "norm" in measures and "total" in self._groups else {}
         for by, grouping in self._groups.items():
             sums = self._sums(record, grouping)
             for measure in measures:
@@ -54,6 +67,13 @@ class LiveMeasures:
                     if np.isfinite(value):
                         found[_key(measure, by, name)] = value
         return found
+
+    def _norms(self, record: Record) -> dict[str, float]:
+        """The norm of each scope that the model has: normscope/norm/scope/body, normscope/norm/scope/all."""
+        sumsq = record.column("sumsq")
+        found = {_key("norm", "scope", scope): sumsq[index] for scope, index in self._scopes.items()}
+        measured = {key: values[~np.isnan(values)] for key, values in found.items()}
+        return {key: float(np.sqrt(values.sum())) for key, values in measured.items() if values.size}
 
     def summary(self, record: Record) -> RecordSummary:
         """The numbers that the alarms depend on."""

@@ -21,10 +21,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from normscope._version import __version__
+from normscope.errors import NormscopeError, UsageError
 from normscope.option_checks import check_kind
 from normscope.schedule import Budget, Schedule, logarithmic
 from normscope.weights.monitor.gradients import EndOfBackward
-from normscope.weights.monitor.journal import Journal, JournalEntry, Rewind, Scalars, why_unusable
+from normscope.weights.monitor.journal import Journal, JournalEntry, Scalars
+from normscope.weights.monitor.live_file import Rewind, claim_run_file
 from normscope.weights.monitor.live_measures import LiveMeasures
 from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.monitor.optimizer_inspection import (
@@ -84,11 +86,13 @@ class Monitor:
         self._optimizers = optimizers_of(optimizer)
         ranks = Ranks.current()
         mine, skipped = local_parameters(model)
-        layout = ranks.agree(mine, self._problem(run, ranks, {id(item.parameter) for item in mine}))
+        layout = ranks.agree(mine, self._problem({id(item.parameter) for item in mine}))
+        lock = claim_run_file(run, ranks, layout.infos, options.stage, options.step)
         tensors = tensor_rows(layout.infos, tied_names(layout.infos), known={})
         measures = LiveMeasures(tensors, options.groups, options.scope)
+        self.scope = measures.scope  # which parameters `latest` counts: body, all, or all (no body)
         meta = {"monitor": self._provenance(schedule, ranks)}
-        journal = Journal(run, layout.infos, options.stage, skipped, meta)
+        journal = Journal(run, layout.infos, options.stage, skipped, meta, lock)
         self._publisher = Publisher(journal, measures, options) if ranks.rank == 0 else None
         self._recorder = Recorder(layout, ranks, options.updates)
         self._stepped: set[int] = set()
@@ -269,14 +273,14 @@ class Monitor:
 
     # -- construction ----------------------------------------------------------------
 
-    def _problem(self, run: str | os.PathLike[str], ranks: Ranks, parameters: set[int]) -> str | None:
+    def _problem(self, parameters: set[int]) -> NormscopeError | None:
         """Why this rank cannot be monitored; all ranks raise it, or the others would wait for this one."""
-        if not all(updates_any(optimizer, parameters) for optimizer in self._optimizers):
-            return (
-                "the optimizer has none of the model's parameters: create the optimizer after the model "
-                "is wrapped or moved, and pass the same model to Monitor"
-            )
-        return why_unusable(run) if ranks.rank == 0 else None
+        if all(updates_any(optimizer, parameters) for optimizer in self._optimizers):
+            return None
+        return UsageError(
+            "the optimizer has none of the model's parameters: create the optimizer after the model "
+            "is wrapped or moved, and pass the same model to Monitor"
+        )
 
     def _provenance(self, schedule: Schedule | Budget, ranks: Ranks) -> dict[str, Any]:
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
@@ -15,6 +16,15 @@ LoggedValues = Mapping[str, float]
 """Numbers by slash-separated key: normscope/norm/total, normscope/norm/layer/03."""
 Logger = Callable[[LoggedValues, int], None]
 """Called with the values of a record and its step."""
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A logger that is told, once, which parameters its values count."""
+
+    def describe(self, scope: str) -> None:
+        """Keep the scope where people see it: body, all, or all (no body)."""
+
 
 NEEDED = {"update": "updates", "alignment": "updates", "gradient": "gradients"}
 """The option without which a measure is not recorded."""

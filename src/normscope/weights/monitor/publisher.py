@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from normscope.weights.monitor.alarms import AlarmDetector
 from normscope.weights.monitor.journal import Journal, JournalEntry, Note, Record
 from normscope.weights.monitor.live_measures import LiveMeasures
-from normscope.weights.monitor.monitor_options import LoggedValues, Logger, MonitorOptions
+from normscope.weights.monitor.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
 from normscope.weights.monitor.outbox import TIMEOUT, Outbox
 
 AFTER_CLIPPING = (
@@ -27,8 +27,8 @@ class Publisher:
         self.latest_step = -1
         self.journal = journal
         self._measures, self._options = measures, options
-        self._loggers = [_outbox(logger) for logger in options.loggers]
-        self._alarms = AlarmDetector()
+        self._loggers = [_outbox(logger, measures.scope) for logger in options.loggers]
+        self._alarms = AlarmDetector(measures.scope)
         self._delivered = 0.0
         self._noted = False
 
@@ -69,9 +69,22 @@ class Publisher:
         return self._delivered - before
 
 
-def _outbox(logger: Logger) -> Outbox[tuple[LoggedValues, int]]:
+def _outbox(logger: Logger, scope: str) -> Outbox[tuple[LoggedValues, int]]:
+    name = getattr(logger, "name", type(logger).__name__)
+    to_describe: list[Callable[[str], None]] = [logger.describe] if isinstance(logger, Describes) else []
+
     def deliver(items: Sequence[tuple[LoggedValues, int]]) -> None:
+        while to_describe:  # once, in the thread that delivers
+            _describe(to_describe.pop(), scope, name)
         for values, step in items:
             logger(values, step)
 
-    return Outbox(deliver, getattr(logger, "name", type(logger).__name__), batch=1)
+    return Outbox(deliver, name, batch=1)
+
+
+def _describe(describe: Callable[[str], None], scope: str, name: str) -> None:
+    """Tell a tracker which parameters are counted; the values go to it even if it cannot keep that."""
+    try:
+        describe(scope)
+    except Exception as error:  # a tracker may raise anything
+        log.warning("normscope: %s does not keep which parameters are counted: %s", name, error)

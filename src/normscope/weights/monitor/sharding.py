@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,10 +29,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from normscope.anatomy import unwrapped
-from normscope.errors import ModelError, UsageError
+from normscope.errors import ModelError, NormscopeError
+from normscope.weights.monitor.module_kinds import module_kinds
 from normscope.weights.sums.live_sums import DTYPES
 
 Array = NDArray[np.float64]
+Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class ParameterInfo:
     shape: tuple[int, ...]
     dtype: str
     tied_to: str | None = None
+    kind: str | None = None
+    """What the class of its module is: embedding, linear or norm."""
 
     @property
     def numel(self) -> int:
@@ -90,7 +94,7 @@ def local_parameters(model: nn.Module) -> tuple[list[LocalParameter], dict[str, 
 
     Of tied parameters the first is counted; the others name it in `tied_to`.
     """
-    slices = _fsdp1_slices(model)
+    slices, kinds = _fsdp1_slices(model), module_kinds(model)
     found: list[LocalParameter] = []
     seen: dict[object, str] = {}
     skipped = {unwrapped(name): "buffer" for name, _ in model.named_buffers()}
@@ -105,16 +109,18 @@ def local_parameters(model: nn.Module) -> tuple[list[LocalParameter], dict[str, 
             skipped[clean] = f"{parameter.dtype} is not a floating-point dtype that is measured"
             continue
         storage = _storage(parameter)
-        found.append(_local_parameter(clean, parameter, slices.get(id(parameter)), seen.get(storage)))
+        described = clean, kinds.get(clean), seen.get(storage)
+        found.append(_local_parameter(described, parameter, slices.get(id(parameter))))
         seen.setdefault(storage, clean)
     return found, skipped
 
 
 def _local_parameter(
-    name: str, parameter: nn.Parameter, fsdp1: _Fsdp1Slice | None, tied_to: str | None
+    described: tuple[str, str | None, str | None], parameter: nn.Parameter, fsdp1: _Fsdp1Slice | None
 ) -> LocalParameter:
+    name, kind, tied_to = described
     shape = tuple(parameter.shape) if fsdp1 is None else fsdp1.shape
-    info = ParameterInfo(name, shape, _dtype(parameter) or "", tied_to)
+    info = ParameterInfo(name, shape, _dtype(parameter) or "", tied_to, kind)
     if fsdp1 is not None:
         return LocalParameter(info, parameter, fsdp1.team, fsdp1.first)
     if isinstance(parameter, DTensor):
@@ -217,16 +223,21 @@ class Ranks:
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
-    def agree(self, mine: list[LocalParameter], problem: str | None = None) -> Layout:
+    def agree(self, mine: list[LocalParameter], problem: NormscopeError | None = None) -> Layout:
         """Collect what every rank has; every rank must call this. One rank's problem is raised on all."""
-        sent = ([item.info for item in mine], problem)
+        received = self._gather(([item.info for item in mine], problem))
+        _raise_first([trouble for _, trouble in received])
+        return self._layout(mine, [infos for infos, _ in received])
+
+    def share(self, problem: NormscopeError | None) -> None:
+        """Raise one rank's problem on all; every rank must call this."""
+        _raise_first(self._gather(problem))
+
+    def _gather(self, sent: Sent) -> list[Sent]:
         received = [sent] * self.world
         if self.world > 1:
             dist.all_gather_object(received, sent)
-        for _, trouble in received:
-            if trouble:
-                raise UsageError(trouble)
-        return self._layout(mine, [infos for infos, _ in received])
+        return received
 
     def _layout(self, mine: list[LocalParameter], everyone: list[list[ParameterInfo]]) -> Layout:
         lowest: dict[str, int] = {}  # the lowest rank that has the parameter
@@ -256,6 +267,12 @@ class Ranks:
             tensor = tensor.to(torch.accelerator.current_accelerator() or "cpu")
         _all_reduce(tensor)
         return tensor.cpu().numpy()
+
+
+def _raise_first(problems: Sequence[NormscopeError | None]) -> None:
+    for problem in problems:
+        if problem is not None:
+            raise problem
 
 
 def _all_reduce(tensor: Tensor, timeout: float = 1.0) -> None:

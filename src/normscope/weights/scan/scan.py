@@ -8,31 +8,38 @@ whole tensors, so a killed scan loses only the tensors that were not finished.
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from normscope._version import __version__
 from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.series.name_pattern import NamePattern
 from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, open_series
 from normscope.errors import UsageError
 from normscope.option_checks import check_integer, check_kind, check_progress
 from normscope.progress import Progress, silent
+from normscope.remarks import write_remarks
 from normscope.run import Run
+from normscope.weights.inventory.equal_tensors import tie_equal_tensors
+from normscope.weights.inventory.inventory import TensorChoice
+from normscope.weights.inventory.renamed_checkpoint import RenamedCheckpoint
+from normscope.weights.scan.ownership import claim
 from normscope.weights.scan.plugin_measures import plugin_measures, record_measures
-from normscope.weights.scan.scan_stage import ScanStage, TensorTask
+from normscope.weights.scan.recorded_checkpoints import join_recorded
+from normscope.weights.scan.scan_record import write_inventory, write_provenance
+from normscope.weights.scan.scan_stage import ScanStage, TensorTask, open_stage, refuse_other_shapes
+from normscope.weights.scan.tensor_patterns import check_pattern_list, check_patterns
 from normscope.weights.scan.walk import Part, walk
-from normscope.weights.sums.statistics import Sums, backend
-from normscope.words import joined, some
+from normscope.weights.soundness.check import check_scan
+from normscope.weights.sums.statistics import Sums
+from normscope.words import joined
 
 FLUSH_SECONDS = 0.25  # finished tensors wait at most this long to be written
 AHEAD = 8  # parts handed out per worker: enough to keep it busy, few enough to stop soon
@@ -45,10 +52,14 @@ class ScanConfig:
 
     `steps` are the steps of the checkpoints, one for each in the order of their names, if the names say
     none or a wrong one. `revisions` are patterns for the branches and tags of a Hugging Face repository,
-    each of which is a checkpoint. `skip` are glob patterns of tensor names to leave out, `workers` is the
-    number of threads. An `executor` (processes, Ray, Dask, …) replaces the threads; it must find the
-    checkpoints under the same names, and it gets a few parts per worker at a time. `command` is recorded
-    in the run file. `measures` says whether the measures of plugins are computed after the sums.
+    each of which is a checkpoint. `pattern` is a regular expression that reads the names instead, with named
+    groups: `r"model_(?P<epoch>\\d+)_"`; they may be step, epoch, stage and tokens. `skip` are glob patterns
+    of tensor names to leave out; `keep` are those of tensors to measure although a rule says that they are
+    no parameters. `workers` is the number of threads. An `executor` (processes, Ray, Dask, …) replaces the
+    threads; it must find the checkpoints under the same names, and it gets a few parts per worker at a
+    time. `command` is recorded in the run file. `measures` says whether the measures of plugins are computed
+    after the sums. `add` says that the series continues the one that the run file already has, in another
+    place.
 
     >>> ns.ScanConfig(skip=["rope_*"], workers=2).skip
     ['rope_*']
@@ -57,16 +68,21 @@ class ScanConfig:
     steps: Sequence[int] | None = field(default=None, hash=False)
     revisions: str | Sequence[str] | None = field(default=None, hash=False)
     skip: Collection[str] = field(default=(), hash=False)
+    keep: Collection[str] = field(default=(), hash=False)
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     command: str | None = None
     executor: Executor | None = None
     measures: bool = True
+    add: bool = False
+    pattern: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", check_integer("workers", self.workers, 1))
-        listed = isinstance(self.skip, Collection) and not isinstance(self.skip, str)
-        if not listed or not all(isinstance(pattern, str) for pattern in self.skip):
-            raise UsageError(f"skip must be a list of patterns; got {self.skip!r}")
+        check_pattern_list("skip", self.skip)
+        check_pattern_list("keep", self.keep)
+        if self.pattern is not None:
+            NamePattern(self.pattern)
+        check_kind("add", self.add, bool, "True or False")
         if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
             raise UsageError(f"executor must be a concurrent.futures.Executor; got {self.executor!r}")
 
@@ -79,15 +95,19 @@ def scan(
     steps: Sequence[int] | None = None,
     revisions: str | Sequence[str] | None = None,
     skip: Collection[str] | None = None,
+    keep: Collection[str] | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
+    add: bool | None = None,
+    pattern: str | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Measure every checkpoint of a series that is not yet in the run file, and open the run file.
 
     `source` is a folder of checkpoints, a file, a glob, a URL, or a list of these; `run` is the run file.
-    `steps`, `revisions`, `skip`, `workers` and `executor` are explained in ScanConfig; give them or a
-    `config`, not both. `progress` is called with (bytes done, bytes in all, note).
+    `steps`, `revisions`, `skip`, `keep`, `workers`, `executor`, `add` and `pattern` are explained in
+    ScanConfig; give them or a `config`, not both. `progress` is called with (bytes done, bytes in all, note).
+    A run file belongs to one series: another one is refused.
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -99,9 +119,11 @@ def scan(
     """
     check_progress(progress)
     check_kind("run", run, (str, os.PathLike), "the path of a run file")
-    options = {"steps": steps, "revisions": revisions, "skip": skip, "workers": workers, "executor": executor}
+    options: dict[str, Any] = {"steps": steps, "revisions": revisions, "skip": skip, "keep": keep}
+    options |= {"workers": workers, "executor": executor}
+    options |= {"add": add, "pattern": pattern}
     config = _one_config(config, {name: value for name, value in options.items() if value is not None})
-    series = open_series(source, steps=config.steps, revisions=config.revisions)
+    series = open_series(source, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
     scan_series(series, run, config, progress)
     return Run(run)
 
@@ -121,49 +143,54 @@ def scan_series(
     run: Run | str | os.PathLike[str],
     config: ScanConfig,
     progress: Progress = silent,
+    *,
+    intersect: bool = False,
 ) -> None:
-    """Like `scan`, for a series that is already found. If it cannot be read, no run file is created."""
+    """Like `scan`, for a series that is already found. If it cannot be read, no run file is created.
+
+    With `intersect`, checkpoints that disagree are all measured, in the tensors that they have in common.
+    """
     measures = plugin_measures() if config.measures else ()
     with ExitStack() as stack:
-        stages = _open_stages(series, config, stack)
-        _refuse_unused_patterns(config.skip, stages)
-        target = run if isinstance(run, Run) else stack.enter_context(Run.create(run))
+        path = run.path if isinstance(run, Run) else Path(run)
+        existing = stack.enter_context(Run.create(path)) if path.exists() else None
+        series, ownership = join_recorded(series, existing, config.add)
+        stages = _open_stages(series, TensorChoice(config.skip, config.keep, intersect), stack)
+        refuse_other_shapes(stages)
+        _check_patterns(config, stages)
+        target = existing or stack.enter_context(Run.create(path))
         with target.transaction():
+            moved = claim(target, ownership, stages)
             for stage in stages:
                 stage.register(target)
-            _write_provenance(target, series, config, stages)
+            write_provenance(target, series.name, config.command)
+            write_inventory(target, stages, [*moved, *series.notes])
         tasks = [task for stage in stages for task in stage.tasks(target)]
         with _workers(config) as submit:
             _measure(tasks, target, submit, config.workers * AHEAD, progress)
-        record_measures(target, measures, stages, progress)
         with target.transaction():
+            tie_equal_tensors(target)
+        record_measures(target, measures, stages, progress)
+        findings = check_scan(target, stages)
+        with target.transaction():
+            left_out = [*series.left_out, *(each for stage in stages for each in stage.left_out)]
+            write_remarks(target, left_out, findings)
             target.set_meta("complete", True)
 
 
-def _open_stages(series: CheckpointSeries, config: ScanConfig, stack: ExitStack) -> list[ScanStage]:
-    stages = []
-    for _, entries in groupby(series.entries, key=lambda entry: entry.stage):
-        kept = list(entries)
-        checkpoints = []
-        for entry in kept:
-            checkpoints.append(entry.open())
-            stack.callback(checkpoints[-1].close)
-        stages.append(ScanStage(kept, checkpoints, config.skip))
-    return stages
+def _open_stages(series: CheckpointSeries, choice: TensorChoice, stack: ExitStack) -> list[ScanStage]:
+    return [
+        open_stage(list(entries), choice, stack)
+        for _, entries in groupby(series.entries, key=lambda entry: entry.stage)
+    ]
 
 
-def _refuse_unused_patterns(skip: Collection[str], stages: Sequence[ScanStage]) -> None:
-    names = dict.fromkeys(
-        name
-        for stage in stages
-        for checkpoint in stage.checkpoints
-        for name in (*checkpoint.tensors, *checkpoint.skipped)
-    )
-    for pattern in skip:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise UsageError(
-                f"skip={pattern!r} matches no tensor, so it has no effect; the names are {some(list(names))}"
-            )
+def _check_patterns(config: ScanConfig, stages: Sequence[ScanStage]) -> None:
+    names = dict.fromkeys(name for stage in stages for name in stage.names)
+    measured = {tensor.name for stage in stages for tensor in stage.inventory.tensors}
+    skipped = {name: why for stage in stages for name, why in stage.inventory.skipped.items()}
+    unmeasured = {name: why for name, why in skipped.items() if name not in measured}
+    check_patterns(config.skip, config.keep, names, unmeasured)
 
 
 Submit = Callable[[TensorTask, Part], "Future[list[Sums]]"]
@@ -183,12 +210,18 @@ def _workers(config: ScanConfig) -> Iterator[Submit]:
         threads.shutdown(cancel_futures=True)
 
 
-def walk_remotely(part: Part, sources: Mapping[int, str]) -> list[Sums]:
+def walk_remotely(part: Part, sources: Mapping[int, tuple[str, str]]) -> list[Sums]:
     """`walk` in another process or on another machine, which opens the checkpoints itself.
 
     Only names are sent, and a few sums per row come back. The files must have the same names there.
+    `sources` also has the name of the tensor in each of them.
     """
-    return walk(part, {i: _opened(sources[i]) for i in part.chain.reads})
+    return walk(part, {i: _under_name(part.tensor.name, *sources[i]) for i in part.chain.reads})
+
+
+def _under_name(name: str, source: str, stored: str) -> Checkpoint:
+    checkpoint = _opened(source)
+    return checkpoint if stored == name else RenamedCheckpoint(checkpoint, {stored: name})
 
 
 @lru_cache(maxsize=OPEN)
@@ -230,22 +263,3 @@ def _flush(run: Run, finished: list[TensorTask]) -> None:
             for task in finished:
                 run.write_sums(task.tuples())
         finished.clear()
-
-
-def _write_provenance(
-    run: Run, series: CheckpointSeries, config: ScanConfig, stages: list[ScanStage]
-) -> None:
-    import numpy
-
-    run.set_meta("complete", False)
-    run.set_meta("source", series.name)
-    run.set_meta("command", config.command or f"ns.scan({series.name!r})")
-    run.set_meta("time", time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-    run.set_meta("kernel", backend())
-    versions = {"normscope": __version__, "python": platform.python_version(), "numpy": numpy.__version__}
-    if "torch" in sys.modules:
-        versions["torch"] = sys.modules["torch"].__version__
-    run.set_meta("versions", versions)
-    run.set_meta("unknown_names", sorted({name for stage in stages for name in stage.inventory.unknown}))
-    notes = sorted({note for stage in stages for c in stage.checkpoints for note in c.notes})
-    run.set_meta("notes", notes)

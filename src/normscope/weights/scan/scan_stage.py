@@ -2,53 +2,128 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import reduce
+from glob import escape
+from types import MappingProxyType
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
+from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
+from normscope.remarks import LeftOut
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
 from normscope.table import Value
-from normscope.weights.inventory.inventory import Inventory, take_inventory
+from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
+from normscope.weights.inventory.renamed_checkpoint import stored_name
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
+from normscope.weights.scan.stale_rows import delete_former_pairs, delete_left_out, forget_changed
 from normscope.weights.scan.walk import Part, parts
+from normscope.weights.series_identity import absolute, same_contents
 from normscope.weights.sums.statistics import Sums, add
 from normscope.weights.tensor_rows import add_tensors
 
+DAMAGED = (CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint)
+"""What is wrong with the file itself; other errors (network, permissions) stop the scan."""
+
+
+def open_stage(entries: Sequence[Entry], choice: TensorChoice, stack: ExitStack) -> ScanStage:
+    """Open the checkpoints of a stage; the stack closes them. A few that are damaged are left out."""
+    opened: list[tuple[Entry, Checkpoint]] = []
+    damaged: dict[Entry, CheckpointError] = {}
+    for entry in entries:
+        try:
+            opened.append((entry, entry.open()))
+            stack.callback(opened[-1][1].close)
+        except DAMAGED as error:
+            damaged[entry] = error
+    if 2 * len(damaged) >= len(entries):
+        raise _too_many(damaged, len(entries))
+    kept, checkpoints = zip(*opened, strict=True)
+    return ScanStage(kept, checkpoints, choice, {entry: str(error) for entry, error in damaged.items()})
+
+
+def refuse_other_shapes(stages: Sequence[ScanStage]) -> None:
+    """Refuse tensors that change their shape from one stage to another: a run file has one shape of each."""
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for stage in stages:
+        for tensor in stage.inventory.tensors:
+            name, shape = shapes.setdefault(tensor.name, (stage.name, tensor.shape))
+            if shape != tensor.shape:
+                raise CheckpointError(
+                    f"{tensor.name} has the shape {list(shape)} in {name} and {list(tensor.shape)} in "
+                    f"{stage.name}: scan each stage into a run file of its own, with a glob and --run, or "
+                    f"leave it out with --skip '{escape(tensor.name)}'"
+                )
+
+
+def _too_many(damaged: Mapping[Entry, CheckpointError], total: int) -> CheckpointError:
+    first = next(iter(damaged.values()))
+    return first if len(damaged) == 1 else type(first)(f"{len(damaged)} of {total} checkpoints: {first}")
+
 
 class ScanStage:
-    """The open checkpoints of one stage and the parameters they have in common."""
+    """The open checkpoints of one stage that belong together, and the parameters they have in common.
 
-    def __init__(self, entries: list[Entry], checkpoints: list[Checkpoint], skip: Collection[str]) -> None:
+    `checkpoints` and what `entries` open have the same names, which may differ from the stored ones.
+    `left_out` are the others, with those of `unreadable`, the entries that could not be opened. `digests`
+    are those of all that could be opened, by step.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        checkpoints: Sequence[Checkpoint],
+        choice: TensorChoice,
+        unreadable: Mapping[Entry, str] = MappingProxyType({}),
+    ) -> None:
         self.name = entries[0].stage
-        self.entries = entries
-        self.checkpoints = checkpoints
-        self.steps = [entry.step for entry in entries]
-        self.inventory: Inventory = take_inventory(checkpoints, [entry.label for entry in entries], skip)
+        self.names = {n: None for c in checkpoints for n in (*c.tensors, *c.skipped)}
+        labels = _labels((*entries, *unreadable))
+        self.inventory = inventory = take_inventory(checkpoints, [labels[entry] for entry in entries], choice)
+        self.entries = [_named(inventory, i, entries[i]) for i in inventory.members]
+        self.checkpoints = [inventory.named(i, checkpoints[i]) for i in inventory.members]
+        self.steps = [entry.step for entry in self.entries]
+        unopened = [LeftOut(labels[entry], reason) for entry, reason in unreadable.items()]
+        self.left_out = (*inventory.left_out, *unopened)
+        self.digests = {entry.step: c.digest for entry, c in zip(entries, checkpoints, strict=True)}
+        self.other_steps = {entry.step for entry in (*entries, *unreadable)} - set(self.steps)
         self.rows: list[TensorRow] = []
 
     def register(self, run: Run) -> None:
-        """Write the checkpoints and tensors; what was measured of a changed checkpoint is forgotten."""
+        """Write the checkpoints and tensors; what was measured of a changed checkpoint is forgotten.
+
+        What was measured of a checkpoint or a tensor that is now left out is deleted.
+        """
+        counted = [t.name for t in self.inventory.tensors if t.name not in self.inventory.tied_to]
+        delete_left_out(run, self.name, self.other_steps, counted)
         now = [self._row(entry, c) for entry, c in zip(self.entries, self.checkpoints, strict=True)]
         before = {row.step: row for row in run.checkpoints() if row.stage == self.name}
-        changed = [row.step for row in now if row.step in before and before[row.step].digest != row.digest]
-        another_first = before and min(before) != self.steps[0]
-        if another_first or self.steps[0] in changed:
+        known = [row for row in now if row.step in before]
+        changed = [row.step for row in known if not same_contents(before[row.step].digest, row.digest)]
+        if self._compared_with(run) != [self.steps[0]] or self.steps[0] in changed:
             run.forget_sums(self.name)  # every ⟨θ₀, θ⟩ was computed with another θ₀
         for step in changed:
-            run.forget_sums(self.name, step)
+            forget_changed(run, self.name, step)
         run.forget_measures(self.name, outdated_steps(before, self.steps, changed))
         run.write(now)
-        self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to)
-        run.set_skipped(self.inventory.skipped.items())
+        delete_former_pairs(run, self.name, self.steps)
+        apart = dict.fromkeys(key for checkpoint in self.checkpoints for key in checkpoint.networks)
+        self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to, list(apart))
+
+    def _compared_with(self, run: Run) -> list[int]:
+        """The steps of θ₀ in the ⟨θ₀, θ⟩ that are recorded: one, or none yet."""
+        first = "SELECT DISTINCT step FROM weight WHERE stage = ? AND prev_step = ? AND dot_init IS NOT NULL"
+        return [step for (step,) in run.query(first, (self.name, NO_PREVIOUS))]
 
     def _row(self, entry: Entry, checkpoint: Checkpoint) -> CheckpointRow:
         return CheckpointRow(
             entry.step,
             entry.label,
-            entry.source,
+            absolute(entry.source),
             self.name,
             entry.tokens,
             checkpoint.format,
@@ -70,6 +145,21 @@ class ScanStage:
         return sorted(tasks, key=lambda task: -task.row.numel)
 
 
+def _labels(entries: Collection[Entry]) -> dict[Entry, str]:
+    """What messages call each entry: its label with its stage, or its source if others have its label."""
+    counts = Counter(entry.label for entry in entries)
+    return {e: e.source if counts[e.label] > 1 else _with_stage(e.label, e.stage) for e in entries}
+
+
+def _with_stage(label: str, stage: str) -> str:
+    return label if stage in label else f"{stage}/{label}"
+
+
+def _named(inventory: Inventory, i: int, entry: Entry) -> Entry:
+    """The entry, opening its checkpoint under the names of the inventory."""
+    return replace(entry, opener=lambda: inventory.named(i, entry.open()))
+
+
 class TensorTask:
     """One tensor being measured: the parts still to be walked, and the sums of the others."""
 
@@ -81,9 +171,12 @@ class TensorTask:
         self._found: dict[int, list[Sums]] = {}
 
     @property
-    def sources(self) -> dict[int, str]:
-        """The sources of the checkpoints that its chain reads, by index."""
-        return {i: self.stage.entries[i].source for i in self.chain.reads}
+    def sources(self) -> dict[int, tuple[str, str]]:
+        """The source, and the tensor's name in it, of the checkpoints that its chain reads, by index."""
+        stage, name = self.stage, self.row.name
+        return {
+            i: (stage.entries[i].source, stored_name(stage.checkpoints[i], name)) for i in self.chain.reads
+        }
 
     def finish(self, part: Part, found: list[Sums]) -> bool:
         """Keep the sums of a part; return whether it was the last one."""

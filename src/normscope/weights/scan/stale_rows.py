@@ -1,0 +1,67 @@
+"""Rows of an earlier scan about checkpoints and tensors that this one leaves out.
+
+A series is judged again at every scan: more files, or another --skip, may leave out what was
+measured before. Its rows would be counted by everything that reads the run file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from normscope.run import NO_PREVIOUS, Run
+from normscope.run_schema import LIVE_ROWS
+
+# A row that both a live run and a scan wrote has gradients or rates, which a scan does not record.
+SCANNED = f"NOT ({LIVE_ROWS}) AND grad_sumsq IS NULL AND lr IS NULL"
+
+
+def delete_left_out(run: Run, stage: str, steps: Iterable[int], counted: Collection[str]) -> None:
+    """Delete what scans recorded at these steps of a stage, and of its tensors that are not counted.
+
+    What a live run recorded stays. Call inside `transaction()`.
+    """
+    for step in steps:
+        run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {SCANNED}", (stage, step))
+        for table in ("checkpoint", "measure"):
+            run.delete_rows(table, "stage = ? AND step = ?", (stage, step))
+    for row in run.tensors():
+        if row.name not in counted:
+            run.delete_rows("weight", f"stage = ? AND tensor = ? AND {SCANNED}", (stage, row.id))
+            run.delete_rows("measure", "stage = ? AND tensor = ?", (stage, row.id))
+
+
+def forget_changed(run: Run, stage: str, step: int) -> None:
+    """Delete what scans recorded about a checkpoint that now has other contents.
+
+    Marking its rows as missing is not enough: a pair whose other checkpoint is gone is never measured
+    again, and would keep the old norm. Call inside `transaction()`.
+    """
+    run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {SCANNED}", (stage, step))
+    run.forget_sums(stage, step)
+
+
+def delete_former_pairs(run: Run, stage: str, steps: Sequence[int]) -> None:
+    """Delete the comparisons of checkpoints that are neighbours no longer, because others came between.
+
+    Neighbours are those of the checkpoints that are there now, at `steps`, and those of all that are
+    recorded, some of which may be gone; what is known of those stays. Call inside `transaction()`.
+    """
+    recorded = sorted(row.step for row in run.checkpoints() if row.stage == stage)
+    pairs = {*_pairs(steps), *_pairs(recorded)}
+    measured = f"SELECT DISTINCT step, prev_step FROM weight WHERE stage = ? AND {SCANNED}"
+    here = set(steps)
+    former = {pair for pair in run.query(measured, (stage,)) if pair[0] in here} - pairs
+    for pair in former:
+        run.delete_rows("weight", f"stage = ? AND step = ? AND prev_step = ? AND {SCANNED}", (stage, *pair))
+
+
+def _pairs(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
+    return zip(steps, (NO_PREVIOUS, *steps[:-1]), strict=True)
+
+
+def delete_unused_tensors(run: Run, names: Collection[str]) -> None:
+    """Delete the tensors that have none of these names, and no rows. Call inside `transaction()`."""
+    for row in run.tensors():
+        if row.name not in names:
+            unused = "id = ? AND id NOT IN (SELECT tensor FROM weight)"
+            run.delete_rows("tensor", unused, (row.id,))

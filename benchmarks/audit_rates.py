@@ -1,92 +1,149 @@
-"""How often an audit raises a false alarm, and how often it finds a fault, over simulated runs.
+"""How often an audit raises a false alarm, and how often it finds a fault, over simulated and real runs.
 
-    python -m benchmarks audit_rates
+    python -m benchmarks audit_rates                    # simulated runs only
+    python -m benchmarks.trained_runs runs --seed 1     # real trainings, about half an hour
+    python -m benchmarks.audit_rates runs --seed 1      # both
 
-Faults are counted by size: the squared move across the fault divided by the squared move of
-the sound run there. For exchanged neighbours, the size is the squared distance of two steps of
-the sound run divided by that of one (1: they cannot be distinguished); for a scaled checkpoint,
-the scale divided by the largest change of the log-norm nearby.
+Faults are counted by size, as `audit_faults` says.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.simulated_runs import SPOILERS, draw_recipe, path_of, simulate
+from benchmarks.audit_faults import all_faults
+from benchmarks.run_families import Family, family_names, trained_family
+from benchmarks.simulated_runs import SPACINGS, draw_recipe, draw_steps, simulated_family
 from normscope.remarks import SURE
 from normscope.weights.soundness.breaks import find_breaks
+from normscope.weights.soundness.pairs import PairTable
 from normscope.weights.soundness.spacing import learn_spacing
 
-CLEAN, SPOILT = 500, 60  # series to simulate: clean ones, and of each fault
-EDGES = (1.5, 4, 20)
-BINS = ("< 1.5", "1.5–4", "4–20", "> 20")
+SIMULATED = 700  # families of simulated runs, for false alarms
+SPOILT = 120  # of these, families that faults are built from
+FEWEST = 12  # checkpoints of a family that faults are built from
+EDGES = (1.5, 2, 4)
+BINS = ("< 1.5", "1.5–2", "2–4", "> 4")
+Series = tuple[PairTable, np.ndarray]
 
 
-def alarms(steps: np.ndarray, runs: np.ndarray, weights: bool) -> set[str]:
-    return {f.kind for f in find_breaks(path_of(steps, runs, weights)) if f.confidence >= SURE}
+def alarms(series: Series) -> list[str]:
+    return [f.kind for f in find_breaks(*series) if f.confidence >= SURE]
 
 
-def size_of(fault: str, clean: np.ndarray, spoilt: np.ndarray, k: int) -> float:
-    if fault == "two neighbours exchanged":
-        moved = [np.sum((clean[i] - clean[i - 1]) ** 2) for i in range(k, k + 3)]
-        before, after = np.sum((clean[k + 1] - clean[k - 1]) ** 2), np.sum((clean[k + 2] - clean[k]) ** 2)
-        return float(min(before / moved[0], after / moved[2]))
-    if fault == "one scaled by 1.1":
-        logs = np.log(np.linalg.norm(clean, axis=1))
-        return float(np.log(1.1) / np.max(np.abs(np.diff(logs[max(0, k - 3) : k + 4]))))
-    before, after = (np.sum(np.diff(runs, axis=0) ** 2, axis=1) for runs in (clean, spoilt))
-    return float(np.max(after / before))
+def from_sums(series: Series) -> Series:
+    """What the sums of a scan tell without a sample: neighbours, and the first checkpoint."""
+    table, sumsq = series
+    i = np.arange(len(table))
+    known = (np.abs(i[:, None] - i) <= 1) | (np.minimum(i[:, None], i) == 0)
+    hidden = (np.where(known, values, np.nan) for values in (table.squared, table.cosine, table.shared))
+    return PairTable(table.steps, *hidden), sumsq
 
 
-def clean_rates(count: int, rng: np.random.Generator) -> None:
-    false: Counter[str] = Counter()
+def sub_series(n: int) -> Iterator[list[int]]:
+    """Honest parts of a series: thinned, first and last parts, windows."""
+    yield list(range(n))
+    yield from (list(range(first, n, every)) for every, first in ((2, 0), (2, 1), (3, 0)))
+    yield sorted({round(n ** (i / 9)) - 1 for i in range(10)})
+    yield from (list(range(length)) for length in range(5, n, 3))
+    for length in (4, 5, 6, 8, 12):
+        yield from (list(range(first, first + length)) for first in range(1, n - length + 1))
+
+
+def count_false_alarms(families: Iterable[Family], parts: bool, averages: bool) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for family in families:
+        for run in (run for run in family.runs if averages or "ema" not in run):
+            table, sumsq = family.series(family.picks(run))
+            kept = sub_series(len(table)) if parts else [list(range(len(table)))]
+            for some in (part for part in kept if len(part) >= 4):
+                series = table.only(some), sumsq[some]
+                found["series"] += 1
+                for how, each in (("with a sample", series), ("from sums alone", from_sums(series))):
+                    if kinds := alarms(each):
+                        found[how] += 1
+                        print(f"  false alarm {how}: {family.name} {run}, checkpoints {some}: {kinds}")
+    return found
+
+
+def count_faults(families: Iterable[Family], rng: np.random.Generator, missed: bool) -> None:
+    rates: defaultdict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for family in (family for family in families if len(family.steps) >= FEWEST):
+        for fault in all_faults(family, rng):
+            cell = rates[fault.name][int(np.digitize(fault.size, EDGES))]
+            series = fault.table, fault.sumsq
+            seen = bool(alarms(series))
+            cell.update(total=1, seen=int(seen), blind=int(bool(alarms(from_sums(series)))))
+            if missed and fault.size >= 2 and not seen:
+                print(f"  missed: {family.name}, {fault.name}, size {fault.size:.2f}")
+    for name, cells in rates.items():
+        shown = (f"{cells[i]['seen']} / {cells[i]['blind']} of {cells[i]['total']}" for i in range(len(BINS)))
+        large = sum((cells[i] for i in (2, 3)), Counter())
+        share = f"{large['seen'] / large['total']:.1%}" if large["total"] else "–"
+        print(f"| {name} | {' | '.join(shown)} | {share} |")
+
+
+def count_gaps(count: int, rng: np.random.Generator) -> None:
+    false = seen = 0
     for _ in range(count):
-        recipe = draw_recipe(rng)
-        runs = simulate(recipe)
-        false["weights at hand"] += bool(alarms(recipe.steps, runs, True))
-        false["run file only"] += bool(alarms(recipe.steps, runs, False))
-        false["spacing"] += any(f.confidence >= SURE for f in learn_spacing(recipe.steps.tolist()).findings)
-    print(f"false alarms of {count} clean series")
-    for name, number in sorted(false.items()):
-        print(f"  {name:16} {number:3}   {number / count:.2%}")
-
-
-def spoilt_rates(fault: str, count: int, rng: np.random.Generator) -> None:
-    total, seen, blind = Counter(), Counter(), Counter()
-    for _ in range(count):
-        recipe = draw_recipe(rng)
-        clean = simulate(recipe)
-        k = int(rng.integers(3, len(clean) - 3))
-        spoilt = SPOILERS[fault](recipe, rng, clean.copy(), k)
-        where = int(np.digitize(size_of(fault, clean, spoilt, k), EDGES))
-        total[where] += 1
-        seen[where] += bool(alarms(recipe.steps, spoilt, True))
-        blind[where] += bool(alarms(recipe.steps, spoilt, False))
-    cells = (f"{seen[i]:3}/{blind[i]:3} of {total[i]:3}" for i in range(len(BINS)))
-    print(f"  {fault:28}" + "   ".join(cells), flush=True)
-
-
-def gap_rates(count: int, rng: np.random.Generator) -> None:
-    seen = 0
-    for _ in range(count):
-        steps = draw_recipe(rng).steps.tolist()
+        steps = draw_steps(rng, str(rng.choice(SPACINGS))).tolist()
+        false += any(f.confidence >= SURE for f in learn_spacing(steps).findings)
         gone = int(rng.integers(2, len(steps) - 2))
         found = learn_spacing(steps[:gone] + steps[gone + 1 :]).findings
         seen += any(
             f.kind == "gap" and abs(f.steps[0] - steps[gone]) <= 0.02 * steps[gone] + 1 for f in found
         )
-    print(f"  one checkpoint missing: {seen} of {count} named ({seen / count:.1%})")
+    print(
+        f"spacing: {false} false alarms of {count}; a missing checkpoint named: {seen} ({seen / count:.1%})"
+    )
 
 
-def main() -> None:
-    clean_rates(CLEAN, np.random.default_rng(424242))
-    print("\nfaults found, weights at hand / run file only, by size of the fault")
-    print(" " * 30 + "".join(f"{name:<17}" for name in BINS))
-    for number, fault in enumerate(SPOILERS):
-        spoilt_rates(fault, SPOILT, np.random.default_rng(7000 + number))
-    gap_rates(10 * SPOILT, np.random.default_rng(100))
+def simulated(count: int, seed: int) -> Iterator[Family]:
+    rng = np.random.default_rng(seed)
+    return (simulated_family(draw_recipe(rng), rng) for _ in range(count))
+
+
+def report(title: str, families: Iterable[Family], parts: bool, averages: bool) -> None:
+    counts = count_false_alarms(families, parts, averages)
+    print(
+        f"{title}: {counts['with a sample']} false alarms with a sample and {counts['from sums alone']} "
+        f"from sums alone, in {counts['series']} clean series",
+        flush=True,
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--missed", action="store_true", help="print every fault of size 2 or more that is missed"
+    )
+    parser.add_argument("--simulated", type=int, default=SIMULATED)
+    parser.add_argument(
+        "--averages", action="store_true", help="simulated moving averages of checkpoints too"
+    )
+    chosen = parser.parse_args(arguments)
+    rng = np.random.default_rng(chosen.seed)
+    head = f"\n| fault | {' | '.join(BINS)} | ≥ 2 |\n|---|{'---|' * (len(BINS) + 1)}"
+    if chosen.folder is not None:
+        names = family_names(chosen.folder)
+        trained = [family for name in names if (family := trained_family(chosen.folder, name)) is not None]
+        print(f"{len(trained)} families of real runs; {len(names) - len(trained)} with NaN left out")
+        report("real runs, their averages and parts", trained, parts=True, averages=True)
+        print(head)
+        count_faults(trained, rng, chosen.missed)
+    if chosen.simulated:
+        runs = simulated(chosen.simulated, 1000 + chosen.seed)
+        report("simulated runs", runs, parts=False, averages=chosen.averages)
+        print(head)
+        count_faults(simulated(min(SPOILT, chosen.simulated), 2000 + chosen.seed), rng, chosen.missed)
+    count_gaps(600, rng)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.weights.soundness.path import ParameterPath
-from normscope.weights.soundness.samples import squared_distances
+from benchmarks.run_families import Family, family_of_rows
 
 DIMENSION = 3000
-SAMPLED = 1000  # of them: far fewer than an audit samples, so noisier
+TENSORS = 3
+SPIKE_PIECES = (0, 1, 2)  # of one link: it has recovered when the next checkpoint is saved
+FORK = 0.4  # of the checkpoints: where the resumed run begins
 PIECES = 8  # updates simulated between two checkpoints
 
 SPACINGS = ("linear", "linear-from-start", "last-off-grid", "pythia", "geometric", "two-phases", "denser-end")
@@ -29,6 +30,7 @@ SCHEDULES = (
     "restarts",
     "decay-at-end",
     "cooldown-restart",
+    "spike",
 )
 
 
@@ -44,6 +46,8 @@ class Recipe:
     swing: float
     turning: float
     rounding: float
+    pace: float  # of all moves: small for fine-tuning
+    moving: float  # share of the parameters that are trained
     seed: int
 
 
@@ -57,6 +61,8 @@ def draw_recipe(rng: np.random.Generator) -> Recipe:
         swing=float(rng.choice([0.0, 0.1, 0.3])),
         turning=float(rng.choice([0.0, 0.3, 2.0])),
         rounding=float(rng.choice([0.0, 0.0, 2e-3])),
+        pace=float(rng.choice([1.0, 1.0, 0.1, 0.01])),
+        moving=float(rng.choice([1.0, 1.0, 0.1])),
         seed=int(rng.integers(1 << 40)),
     )
 
@@ -132,9 +138,12 @@ def advance(state: State, recipe: Recipe, begin: float, end: float, rng: np.rand
     for piece in range(PIECES):
         width = (end - begin) / PIECES
         eta = rate(recipe.schedule, begin + (piece + 0.5) * width, phase)
-        state.theta *= np.exp(-recipe.decay * eta * width)
-        state.theta += recipe.drift * eta * width * state.drift
-        state.theta += recipe.noise * eta * np.sqrt(width) * unit(rng)
+        if recipe.schedule == "spike" and begin < 0.3 + 0.4 * phase <= end and piece in SPIKE_PIECES:
+            eta = 8.0
+        trained = slice(0, int(recipe.moving * DIMENSION))
+        move = recipe.drift * eta * width * state.drift + recipe.noise * eta * np.sqrt(width) * unit(rng)
+        state.theta[trained] *= np.exp(-recipe.pace * recipe.decay * eta * width)
+        state.theta[trained] += recipe.pace * move[trained]
         pull = np.exp(-30 * eta * PIECES * width)
         state.swings *= pull
         fresh = rng.standard_normal(len(state.swings)) / np.sqrt(len(state.swings))
@@ -147,7 +156,7 @@ def advance(state: State, recipe: Recipe, begin: float, end: float, rng: np.rand
 def snapshot(state: State, recipe: Recipe, rng: np.random.Generator) -> np.ndarray:
     """The checkpoint: walk plus oscillation, rounded as a short dtype would."""
     theta = state.theta.copy()
-    theta[: len(state.swings)] += state.swings
+    theta[: len(state.swings)] += recipe.pace * state.swings
     return theta * (1 + recipe.rounding * rng.uniform(-1, 1, DIMENSION)) if recipe.rounding else theta
 
 
@@ -190,55 +199,23 @@ def other_run(recipe: Recipe, rng: np.random.Generator, same_start: bool) -> np.
     return simulate(recipe, seed=int(rng.integers(1 << 40)), state=state)
 
 
-def resumed(recipe: Recipe, rng: np.random.Generator, runs: np.ndarray, k: int) -> np.ndarray:
-    """From checkpoint k on, stale ones of an attempt that forked some checkpoints earlier."""
-    fork = max(1, k - int(rng.integers(2, 5)))
-    fresh = simulate(recipe, int(rng.integers(1 << 40)), state_at(recipe, fork), fork)
-    runs[k:] = fresh[k - fork :]
-    return runs
+def moving_average(runs: np.ndarray, decay: float) -> np.ndarray:
+    """A moving average of the checkpoints, by checkpoints."""
+    found = [runs[0]]
+    for row in runs[1:]:
+        found.append(decay * found[-1] + (1 - decay) * row)
+    return np.array(found)
 
 
-def exchange(runs: np.ndarray, i: int, j: int) -> np.ndarray:
-    runs[[i, j]] = runs[[j, i]]
-    return runs
-
-
-def put(runs: np.ndarray, where: int | slice, what: np.ndarray) -> np.ndarray:
-    runs[where] = what[where]
-    return runs
-
-
-SPOILERS = {
-    "mixed runs, other start": lambda r, g, x, k: put(x, slice(k, None), other_run(r, g, False)),
-    "mixed runs, same start": lambda r, g, x, k: put(x, slice(k, None), other_run(r, g, True)),
-    "stale end after a resume": resumed,
-    "block of another run": lambda r, g, x, k: put(x, slice(k, k + 3), other_run(r, g, False)),
-    "alternating, other start": lambda r, g, x, k: put(x, slice(1, None, 2), other_run(r, g, False)),
-    "alternating, same start": lambda r, g, x, k: put(x, slice(1, None, 2), other_run(r, g, True)),
-    "one foreign, other start": lambda r, g, x, k: put(x, k, other_run(r, g, False)),
-    "one foreign, same start": lambda r, g, x, k: put(x, k, other_run(r, g, True)),
-    "last one foreign": lambda r, g, x, k: put(x, -1, other_run(r, g, False)),
-    "noise of 20 % on one": lambda r, g, x, k: put(x, k, x + 0.2 * np.linalg.norm(x[k]) * unit(g)),
-    "one scaled by 1.1": lambda r, g, x, k: put(x, k, 1.1 * x),
-    "two neighbours exchanged": lambda r, g, x, k: exchange(x, k, k + 1),
-    "two distant ones exchanged": lambda r, g, x, k: exchange(x, k, min(len(x) - 2, k + 3)),
-}
-
-
-def path_of(steps: np.ndarray, runs: np.ndarray, weights: bool = True) -> ParameterPath:
-    """The sums that a scan of these checkpoints would give; without `weights`, those of a run file."""
-    delta = np.diff(runs, axis=0)
-    before = np.einsum("ij,ij->i", runs[:-1], delta)
-    between = (lambda i, j: float(np.sum((runs[i] - runs[j]) ** 2))) if weights else None
-    chosen = np.random.default_rng(len(runs)).permutation(runs.shape[1])[:SAMPLED]
-    sampled = squared_distances(runs[:, chosen]) if weights else None
-    nothing = [np.nan]
-    return ParameterPath(
-        np.asarray(steps, dtype=np.int64),
-        np.sum(runs**2, axis=1),
-        np.concatenate([nothing, before]),
-        np.concatenate([nothing, np.sum(delta**2, axis=1)]),
-        runs @ runs[0],
-        between,
-        sampled,
-    )
+def simulated_family(recipe: Recipe, rng: np.random.Generator) -> Family:
+    """The runs a, b, c and d of one recipe, and moving averages."""
+    a = simulate(recipe)
+    fork = max(1, int(FORK * len(a)))
+    runs = {
+        "a": a,
+        "b": other_run(recipe, rng, True),
+        "c": other_run(recipe, rng, False),
+        "d": simulate(recipe, int(rng.integers(1 << 40)), state_at(recipe, fork), fork),
+    }
+    runs |= {f"a ema{decay}": moving_average(a, decay) for decay in (0.5, 0.8, 0.9)}
+    return family_of_rows(recipe.schedule, recipe.steps, runs, TENSORS)

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from normscope.errors import NotARunFile, RunFileError, UsageError
+from normscope.remarks import read_findings
 from normscope.run import Run
 from normscope.weights.audit.audit import audit
 from normscope.weights.scan.scan import scan
@@ -274,3 +275,76 @@ def test_one_or_two_checkpoints(tmp_path, sound):
     equal = audit(write(tmp_path / "3", [sound[0], sound[0]], [0, 1]))
     assert equal.sound and equal.findings[0].kind == "duplicate"  # a warm-up from 0: a hint
     assert np.isclose(equal.findings[0].confidence, 0.4)
+
+
+def test_a_single_checkpoint_has_nothing_to_compare(tmp_path, sound):
+    result = audit(write(tmp_path / "1", sound[:1], [0]))
+    assert result.sound and result.nothing_to_compare
+    assert result.messages == ("nothing to compare: there is only one checkpoint",)
+    assert not audit(write(tmp_path / "2", sound[:2], [0, 10])).nothing_to_compare
+
+
+@pytest.mark.parametrize("lag", [2, 3, 4])
+def test_a_shard_that_is_older(tmp_path, sound, lag):
+    stale = {**sound[7], "h.0.mlp.c_fc.weight": sound[7 - lag]["h.0.mlp.c_fc.weight"]}
+    result = audit(write(tmp_path / "s", [*sound[:7], stale, *sound[8:]]))
+    found = next(finding for finding in result.findings if finding.kind == "stale")
+    assert found.steps == (STEPS[7 - lag], STEPS[7]) and "in between" in found.evidence
+
+
+def test_gains_and_tables_do_not_hide_another_run(tmp_path, sound):
+    """Most of the norm is in what any two runs have alike: a gain of ones, and a constant table."""
+    common = {"norm.weight": 30 * torch.ones(500), "table.values": 5 * torch.ones(60, 60)}
+    states = [{**state, **common} for state in [*sound[:6], *train(1)[6:]]]
+    found = only(audit(write(tmp_path / "s", states)), "mixed-runs")
+    assert found.steps == (7000, 8000, 9000, 10000) and found.numbers["cosine"] < 0.1
+
+
+def test_unrelated_seeds(tmp_path):
+    states = [train(seed)[seed] for seed in range(5)]
+    found = only(audit(write(tmp_path / "s", states, [1, 2, 3, 4, 5])), "mixed-runs")
+    assert len(found.steps) == 5
+
+
+def test_a_scan_keeps_what_it_found(tmp_path, sound):
+    folder = write(tmp_path / "s", [*sound[:6], *train(0, 7)[6:]])
+    with scan(folder, tmp_path / "r.db") as run:
+        (kept,) = read_findings(run)
+    assert kept.kind == "mixed-runs" and kept.steps == (7000, 8000, 9000, 10000)
+    assert [f.kind for f in audit(tmp_path / "r.db").findings] == ["mixed-runs"]
+    with scan(write(tmp_path / "t", sound), tmp_path / "t.db") as run:
+        assert read_findings(run) == []
+
+
+def test_a_run_file_shows_what_only_a_sample_can(tmp_path, sound):
+    """Exchanged labels are invisible to the sums of neighbours; the scan kept the comparison of all pairs."""
+    folder = write(tmp_path / "s", [*sound[:4], sound[5], sound[4], *sound[6:]])
+    scan(folder, tmp_path / "r.db").close()
+    shutil.rmtree(folder)
+    assert only(audit(tmp_path / "r.db"), "order").steps == (5000, 6000)
+
+
+def test_the_kept_comparison_is_not_used_for_other_files(tmp_path, sound):
+    folder = write(tmp_path / "s", sound)
+    with scan(folder, tmp_path / "r.db") as run:
+        assert read_findings(run) == []
+    save_file(train(1)[4], folder / "step_5000.safetensors")
+    with scan(folder, tmp_path / "r.db") as run:
+        assert [finding.kind for finding in read_findings(run)] == ["outlier"]
+    save_file(sound[4], folder / "step_5000.safetensors")
+    with scan(folder, tmp_path / "r.db") as run:
+        assert read_findings(run) == []
+
+
+def test_a_scan_of_one_checkpoint_samples_nothing(tmp_path, sound, reads):
+    with scan(write(tmp_path / "s", sound[:1], [0]), tmp_path / "r.db") as run:
+        assert run.artifacts("pairs") == {} and read_findings(run) == []
+
+
+def test_compressed_files_are_compared_by_an_audit_only(tmp_path, sound):
+    swapped = [*sound[:4], sound[5], sound[4], *sound[6:]]
+    for step, state in zip(STEPS, swapped, strict=True):
+        np.savez_compressed(tmp_path / f"step_{step}.npz", **{n: t.numpy() for n, t in state.items()})
+    with scan(tmp_path, tmp_path / "r.db") as run:
+        assert run.artifacts("pairs") == {} and read_findings(run) == []
+    assert only(audit(tmp_path), "order").steps == (5000, 6000)

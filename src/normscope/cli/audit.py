@@ -38,6 +38,7 @@ def audit(source: AuditArgument, read: dict[str, Any], run: RunFile = None, json
             run=run,
             steps=step_numbers(read["steps"]),
             revisions=read["revisions"],
+            pattern=read["pattern"],
             progress=progress,
         )
     if json:
@@ -55,12 +56,14 @@ def _print(found: Audit) -> None:
     sure = [finding for finding in found.findings if finding.confidence >= SURE]
     hints = [finding for finding in found.findings if finding.confidence < SURE]
     rules = "; ".join(f"{stage}: {rule}" if stage else rule for stage, rule in found.spacing.items())
-    say(f"{found.checkpoints} checkpoints, {printable(rules)}")
+    say(f"{found.checkpoints} checkpoint{'' if found.checkpoints == 1 else 's'}, {printable(rules)}")
     for finding in sure:
         say(_line(finding))
     for finding in hints:
         say(f"hint: {_line(finding)}", style="dim")
-    if found.sound:
+    if found.sound and found.nothing_to_compare:
+        say(found.messages[0])
+    elif found.sound:
         say("sound: no sign that the series is not what its labels claim", style="green")
     else:
         say(f"not sound: {len(sure)} finding{'s' if len(sure) > 1 else ''}", style="bold red")

@@ -2,8 +2,7 @@
 
 As little as possible is read: first the headers (names, shapes, dtypes, digests, stored
 steps), then every weight once for the sums of a scan, unless a run file already has
-them; then a sample of each checkpoint, to estimate the distances between all of them; and
-where something looks suspicious, two checkpoints in full, for their exact distance.
+them; and a sample of each checkpoint, to compare it with all others.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -26,23 +25,13 @@ from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
 from normscope.weights.scan.scan import ScanConfig, scan_series
-from normscope.weights.soundness.breaks import FEWEST, find_breaks
-from normscope.weights.soundness.findings import KINDS, Array
+from normscope.weights.soundness.check import MOST_COMPARED, check_sums
+from normscope.weights.soundness.findings import KINDS
 from normscope.weights.soundness.headers import Header, alike, find_in_headers, read_header
-from normscope.weights.soundness.path import PairDistance
-from normscope.weights.soundness.samples import sampled_distances
 from normscope.weights.soundness.spacing import learn_spacing
-from normscope.weights.soundness.tensor_checks import (
-    FinitePart,
-    duplicate,
-    find_in_tensors,
-    finite_part,
-    load_sums,
-    same_digest,
-)
 from normscope.words import joined
 
-MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with every other
+NOTHING_TO_COMPARE = "nothing to compare: there is only one checkpoint"
 FROM_HEADERS = ("unreadable", "name", "shape", "embedding", "dtype")
 
 
@@ -51,7 +40,8 @@ class Audit(Tabular):
     """The findings about a series, highest confidence first.
 
     `spacing` is the rule that the steps follow, by stage. `checked` are the kinds of findings
-    that were looked for; a run file contains no headers, so it cannot show all kinds.
+    that were looked for; a run file contains no headers, so it cannot show all kinds. Of a single
+    checkpoint, `sound` is true, and so is `nothing_to_compare`: nothing could contradict its label.
 
     >>> gap = ns.Finding("gap", (3000,), "step 3000 is missing", 0.9)
     >>> ns.Audit(False, (gap,), "checkpoints/", 9, {"": "every 1000"}, ("gap",)).messages
@@ -64,6 +54,7 @@ class Audit(Tabular):
     checkpoints: int
     spacing: Mapping[str, str] = field(hash=False)
     checked: tuple[str, ...]
+    nothing_to_compare: bool = False
 
     @cached_property
     def table(self) -> Table:
@@ -77,6 +68,8 @@ class Audit(Tabular):
     @property
     def messages(self) -> tuple[str, ...]:
         """The verdict."""
+        if self.sound and self.nothing_to_compare:
+            return (NOTHING_TO_COMPARE,)
         return ("sound" if self.sound else "not sound",)
 
 
@@ -86,13 +79,14 @@ def audit(
     run: str | os.PathLike[str] | None = None,
     steps: Sequence[int] | None = None,
     revisions: str | Sequence[str] | None = None,
+    pattern: str | None = None,
     progress: Progress = silent,
 ) -> Audit:
     """Decide whether a series is sound: a folder, files, a glob, or a run file scanned from them.
 
     `source` may also be an open `Run`. `run` is a run file to keep the sums in; sums that it already has
-    are not computed again. `steps` and `revisions` are as in ScanConfig. A run file as the source takes
-    none of these: nothing but its sums is looked at. `progress` is called with (done, total, note).
+    are not computed again. `steps`, `revisions` and `pattern` are as in ScanConfig. A run file as the source
+    takes none of these: nothing but its sums is looked at. `progress` is called with (done, total, note).
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -105,23 +99,24 @@ def audit(
     if run is not None:
         check_kind("run", run, (str, os.PathLike), "the path of a run file")
     if isinstance(source, Run) or (isinstance(source, str | os.PathLike) and is_run_file(Path(source))):
-        _refuse_options(source, {"run": run, "steps": steps, "revisions": revisions})
+        _refuse_options(source, {"run": run, "steps": steps, "revisions": revisions, "pattern": pattern})
         with nullcontext(source) if isinstance(source, Run) else Run(source) as sums:
             return _audit_run(sums)
-    series = open_series(source, steps=steps, revisions=revisions)
+    series = open_series(source, steps=steps, revisions=revisions, pattern=pattern)
     stages = _read_headers(series, progress)
     findings = [finding for stage in stages for finding in stage.from_headers()]
-    kept = CheckpointSeries(series.name, tuple(entry for stage in stages for entry in stage.comparable))
+    kept = replace(series, entries=tuple(entry for stage in stages for entry in stage.comparable))
     with tempfile.TemporaryDirectory(prefix="normscope-audit-") as folder:
         target = Path(folder, "run.db") if run is None else Path(run)
         if kept.entries:
             config = ScanConfig(command=f"ns.audit({series.name!r})", measures=False)
-            scan_series(kept, target, config, progress)
-            with Run(target) as sums:
+            scan_series(kept, target, config, progress, intersect=True)
+            with Run(target, write=True) as sums:
                 for stage in stages:
-                    findings += stage.from_weights(sums, Path(folder), progress)
+                    findings += stage.from_weights(sums)
     rules = {stage.name: stage.rule for stage in stages}
-    return _result(findings, series.name, len(series.entries), rules, tuple(KINDS))
+    counts = [len(stage.steps) for stage in stages]
+    return _result(findings, series.name, counts, rules, tuple(KINDS))
 
 
 def _refuse_options(source: Run | str | os.PathLike[str], options: Mapping[str, object]) -> None:
@@ -135,7 +130,7 @@ def _refuse_options(source: Run | str | os.PathLike[str], options: Mapping[str, 
 
 
 def _audit_run(run: Run) -> Audit:
-    """Audit the sums of a run file; there are no weights to compute further distances from."""
+    """Audit a run file: its sums, and the comparison of all checkpoints that the scan kept in it."""
     rows = run.checkpoints()
     if not rows:
         raise RunFileError(
@@ -143,22 +138,29 @@ def _audit_run(run: Run) -> Audit:
             f"or scan it first with 'normscope scan SOURCE --run {run.path}'"
         )
     findings: list[Finding] = []
-    rules = {}
+    rules, counts = {}, []
     for stage, several in groupby(rows, key=lambda row: row.stage):
         digests = {row.step: row.digest for row in several}
         spacing = learn_spacing(list(digests))
         rules[stage] = spacing.rule
-        found = _from_sums(run, stage, digests, None)
+        counts.append(len(digests))
+        found = check_sums(run, stage, digests)
         findings += [finding.of_stage(stage) for finding in (*spacing.findings, *found)]
     checked = tuple(kind for kind in KINDS if kind not in FROM_HEADERS)
-    return _result(findings, str(run.path), len(rows), rules, checked)
+    return _result(findings, str(run.path), counts, rules, checked)
 
 
 def _result(
-    findings: Sequence[Finding], source: str, count: int, rules: Mapping[str, str], checked: tuple[str, ...]
+    findings: Sequence[Finding],
+    source: str,
+    counts: Sequence[int],
+    rules: Mapping[str, str],
+    checked: tuple[str, ...],
 ) -> Audit:
+    """The answer; `counts` are the numbers of checkpoints of the stages."""
     ordered = sorted(findings, key=lambda f: (-f.confidence, f.stage, f.steps[:1]))
-    return Audit(sound(findings), tuple(ordered), source, count, dict(rules), checked)
+    alone = max(counts) < 2
+    return Audit(sound(findings), tuple(ordered), source, sum(counts), dict(rules), checked, alone)
 
 
 @dataclass(frozen=True)
@@ -191,15 +193,17 @@ class _StageHeaders:
         found += find_in_headers(self.headers) if self.headers else []
         return [finding.of_stage(self.name) for finding in found]
 
-    def from_weights(self, run: Run, folder: Path, progress: Progress) -> list[Finding]:
-        """All findings from the sums in the run file, and from further reads where they look suspicious."""
-        digests: dict[int, str | None] = {
-            entry.step: header.digest for entry, header in zip(self.entries, self.headers, strict=True)
-        }
-        entries = {entry.step: entry for entry in self.comparable}
-        chosen = {step: digest for step, digest in digests.items() if step in entries}
-        distances = _CheckpointDistances(tuple(entries.values()), folder, progress)
-        found = _from_sums(run, self.name, chosen, distances)
+    def from_weights(self, run: Run) -> list[Finding]:
+        """All findings from the sums in the run file, and from comparing all checkpoints in a sample."""
+        comparable = set(self.comparable)
+        kept = [pair for pair in zip(self.entries, self.headers, strict=True) if pair[0] in comparable]
+        digests: dict[int, str | None] = {entry.step: header.digest for entry, header in kept}
+        with ExitStack() as stack:
+            opened = []
+            for entry, _ in kept if len(kept) <= MOST_COMPARED else ():
+                opened.append(entry.open())
+                stack.callback(opened[-1].close)
+            found = check_sums(run, self.name, digests, opened)
         return [finding.of_stage(self.name) for finding in found]
 
 
@@ -221,56 +225,3 @@ def _read_headers(series: CheckpointSeries, progress: Progress) -> list[_StageHe
         entries, headers = zip(*opened, strict=True) if opened else ((), ())
         stages.append(_StageHeaders(name, entries, headers, tuple(unreadable), tuple(steps)))
     return stages
-
-
-def _from_sums(
-    run: Run, stage: str, digests: Mapping[int, str | None], distances: _CheckpointDistances | None
-) -> list[Finding]:
-    sums = load_sums(run, stage, list(digests)) if digests else None
-    if sums is None:
-        return [duplicate(steps, "the files have equal digests") for steps in same_digest(digests)]
-    found = find_in_tensors(sums, digests)
-    copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
-    part = finite_part(sums)
-    exact = sampled = None
-    if distances is not None and part.end >= FEWEST:
-        exact, sampled = distances.exact(part.names), distances.sampled(part)
-    breaks = find_breaks(part.path(exact, sampled))
-    return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
-
-
-@dataclass(frozen=True)
-class _CheckpointDistances:
-    """Squared distances between checkpoints, given by their indices, from further reads."""
-
-    entries: tuple[Entry, ...]
-    folder: Path
-    progress: Progress
-
-    def sampled(self, part: FinitePart) -> Array | None:
-        """Estimates of all of them from a sample; None if there are too many checkpoints."""
-        entries = self.entries[: part.end]
-        if len(entries) > MOST_COMPARED:
-            return None
-        return sampled_distances(entries, part.names, self.progress)
-
-    def exact(self, names: frozenset[str]) -> PairDistance:
-        """The squared distance of any two over these tensors; each pair is read once."""
-
-        @cache
-        def distance(i: int, j: int) -> float:
-            first, second = self.entries[i], self.entries[j]
-            path = self.folder / f"{i}-{j}-{len(list(self.folder.iterdir()))}.db"
-            pair = CheckpointSeries("pair", (first, second))
-            scan_series(pair, path, ScanConfig(measures=False), self._comparing)
-            with Run(path) as run:
-                sums = load_sums(run, first.stage, [first.step, second.step])
-            if sums is None:
-                return float("inf")
-            deltas = zip(sums.tensors, sums.sumsq_delta[1], strict=True)
-            return float(sum(delta for tensor, delta in deltas if tensor.name in names))
-
-        return lambda i, j: distance(min(i, j), max(i, j))
-
-    def _comparing(self, done: float, total: float, _: str) -> None:
-        self.progress(done, total, "comparing two checkpoints")

@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "spacing": "a checkpoint does not fit the regular spacing",
     "order": "steps and weights are in different orders",
     "mixed-runs": "checkpoints of two runs under one name",
+    "break": "a jump: another run begins, or training was restarted, or the learning rate jumped",
     "outlier": "one checkpoint is off the path of its neighbours",
     "name": "tensors appear or disappear",
     "shape": "tensors change their shape",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from normscope.anatomy import OUTSIDE_BODY, locate, not_a_parameter, unwrapped
+from normscope.anatomy import OUTSIDE_BODY, locate, unwrapped
 from normscope.checkpoints.base import WIDTHS, Checkpoint, Tensor
 from normscope.checkpoints.series.series import Entry
 from normscope.remarks import Finding
+from normscope.weights.inventory.not_parameters import by_names
 from normscope.weights.soundness.findings import listed
 from normscope.words import some
 
@@ -40,14 +41,23 @@ def read_header(entry: Entry) -> Header:
     """Open a checkpoint, read its table of parameters, and close it."""
     checkpoint: Checkpoint = entry.open()
     try:
-        kept = {
-            name: tensor
-            for name, tensor in checkpoint.tensors.items()
-            if tensor.dtype in WIDTHS and not_a_parameter(name, tensor.shape) is None
-        }
-        return Header(entry.step, entry.tokens, checkpoint.step, checkpoint.digest, kept)
+        return header_of(entry, checkpoint)
     finally:
         checkpoint.close()
+
+
+def header_of(entry: Entry, checkpoint: Checkpoint) -> Header:
+    """The header of an open checkpoint."""
+    measured = tuple(tensor for tensor in checkpoint.tensors.values() if tensor.dtype in WIDTHS)
+    others = _not_parameters(measured)
+    kept = {tensor.name: tensor for tensor in measured if tensor.name not in others}
+    return Header(entry.step, entry.tokens, checkpoint.step, checkpoint.digest, kept)
+
+
+@lru_cache(maxsize=8)
+def _not_parameters(tensors: tuple[Tensor, ...]) -> frozenset[str]:
+    """Judged once for all checkpoints that have the same tensors."""
+    return frozenset(by_names(tensors))
 
 
 def find_in_headers(headers: Sequence[Header]) -> list[Finding]:

@@ -1,6 +1,6 @@
 """Findings from the sums of single tensors: equal checkpoints, stale tensors, NaN, zeros.
 
-Also adds up the sums of all tensors to the path of the whole model, for `breaks`.
+Also compares neighbours, and each checkpoint with the first, by these sums, where no sample can be read.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 from normscope.remarks import Finding
 from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.weights.soundness.findings import Array, listed
-from normscope.weights.soundness.path import PairDistance, ParameterPath
+from normscope.weights.soundness.pairs import PairTable
 from normscope.words import some
 
 SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "nonfinite")
 STALE_SHARE = 0.01  # of all parameters: fewer may stay equal because of rounding
+FURTHEST_STALE = 12  # checkpoints back that a tensor is compared with
 STALE_MOVE = 1e-3  # relative move before and after; tensors that move less may well stay equal once
 
 
@@ -48,14 +50,15 @@ def load_sums(run: Run, stage: str, steps: Sequence[int]) -> TensorSums | None:
     sql = f"SELECT step, prev_step, tensor, {', '.join(SUMS)} FROM weight WHERE stage = ?"
     rows = [row for row in run.query(sql, (stage,)) if previous.get(row[0]) == row[1]]
     measured = {row[2] for row in rows}
-    tensors = tuple(tensor for tensor in run.tensors() if tensor.id in measured)
+    tensors = tuple(t for t in run.tensors() if t.id in measured and t.tied_to is None)
     if not tensors:
         return None
     column = {tensor.id: i for i, tensor in enumerate(tensors)}
     line = {step: i for i, step in enumerate(steps)}
     cube = np.full((5, len(steps), len(tensors)), np.nan)
     for step, _, tensor, *sums in rows:
-        cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
+        if tensor in column:  # one that is tied to another has sums, too
+            cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
     complete = np.isfinite(cube[0]).all(axis=0)
     kept = tuple(tensor for tensor, keep in zip(tensors, complete, strict=True) if keep)
     if not kept:
@@ -72,18 +75,57 @@ class FinitePart:
     end: int
     columns: NDArray[np.bool_]
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of its tensors."""
-        tensors = self.sums.tensors
-        return frozenset(t.name for t, keep in zip(tensors, self.columns, strict=True) if keep)
+    @cached_property
+    def sumsq(self) -> Array:
+        """‖θ‖² of these tensors at each checkpoint."""
+        return np.asarray(self.sums.sumsq[: self.end, self.columns].sum(axis=1))
 
-    def path(self, exact: PairDistance | None = None, sampled: Array | None = None) -> ParameterPath:
-        """The sums of its tensors, added up."""
-        s = self.sums
-        kept = (values[: self.end, self.columns] for values in (s.sumsq, s.dot, s.sumsq_delta, s.dot_init))
-        sumsq, dot, delta, init = (values.sum(axis=1) for values in kept)
-        return ParameterPath(s.steps[: self.end], sumsq, dot, delta, init, exact, sampled)
+    @cached_property
+    def judged(self) -> dict[str, int]:
+        """The tensors that direction is judged on, with their sizes: matrices that move, or all that do."""
+        return {self.sums.tensors[i].name: self.sums.tensors[i].numel for i in self._judged_columns}
+
+    @cached_property
+    def _judged_columns(self) -> NDArray[np.intp]:
+        moves = np.nan_to_num(self.sums.sumsq_delta[1 : self.end]).sum(axis=0) > 0
+        matrix = np.array([sum(size > 1 for size in tensor.shape) > 1 for tensor in self.sums.tensors])
+        moving = self.columns & moves
+        return np.flatnonzero(moving & matrix if (moving & matrix).any() else moving)
+
+    def table(self) -> PairTable:
+        """The comparison of neighbours, and of each checkpoint with the first; NaN for all other pairs."""
+        s, n, judged = self.sums, self.end, self._judged_columns
+        sumsq, dot, delta, init = (
+            values[:n, judged] for values in (s.sumsq, s.dot, s.sumsq_delta, s.dot_init)
+        )
+        away = np.maximum(sumsq + sumsq[0] - 2 * init, 0.0)
+        squared, cosine, shared = (np.full((n, n), np.nan) for _ in range(3))
+        later = np.arange(1, n)
+        near = (sumsq[:-1] + dot[1:], sumsq[:-1], sumsq[1:])
+        first = (init[1:], np.broadcast_to(sumsq[0], sumsq[1:].shape), sumsq[1:])
+        sides = (
+            (np.zeros(n - 1, dtype=int), away[1:], first),
+            (later - 1, delta[1:], near),
+        )
+        for earlier, moved, (inner, one, other) in sides:
+            numel = s.numel[judged]
+            _fill(squared, earlier, later, moved.sum(axis=1))
+            _fill(cosine, earlier, later, _mean(inner, np.sqrt(one * other), numel))
+            _fill(shared, earlier, later, _mean(inner, np.minimum(one, other), numel))
+        for table, value in ((squared, 0.0), (cosine, 1.0), (shared, 1.0)):
+            np.fill_diagonal(table, value)
+        return PairTable(s.steps[:n], squared, cosine, shared)
+
+
+def _fill(table: Array, rows: NDArray[np.intp], columns: NDArray[np.intp], values: Array) -> None:
+    table[rows, columns] = table[columns, rows] = values
+
+
+def _mean(inner: Array, size: Array, numel: Array) -> Array:
+    """The mean of inner/size over the tensors, at most 1, weighted by their sizes; zeros do not count."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(size > 0, np.clip(inner / size, -1, 1), 0.0)
+        return np.asarray((shares * numel).sum(axis=1) / ((size > 0) * numel).sum(axis=1))
 
 
 def finite_part(sums: TensorSums) -> FinitePart:
@@ -140,25 +182,54 @@ def _duplicates(sums: TensorSums, digests: Mapping[int, str | None]) -> list[Fin
 
 
 def _stale(sums: TensorSums) -> list[Finding]:
-    """Tensors that stay equal on one link and move on the links before and after: a shard not written."""
+    """Tensors that are as they were at an earlier checkpoint, though they moved: a shard not written.
+
+    They must have moved in between, or, if the checkpoints are neighbours, before and after.
+    """
     moved = sums.sumsq_delta
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.sqrt(moved[1:] / sums.sumsq[1:])
+        relative = np.sqrt(moved / sums.sumsq)
+    moves = np.where(np.isfinite(relative), relative, 0.0) > STALE_MOVE
     found = []
-    for j in range(2, len(sums.steps) - 1):
-        still = (moved[j] == 0) & (relative[j - 2] > STALE_MOVE) & (relative[j] > STALE_MOVE)
-        share = sums.numel[still].sum() / sums.numel.sum()
-        if share >= STALE_SHARE and moved[j].sum() > 0:
-            names = [sums.tensors[i].name for i in np.flatnonzero(still)]
-            steps = (int(sums.steps[j - 1]), int(sums.steps[j]))
-            evidence = (
-                f"{some(names)} ({share:.0%} of the parameters) are equal at {listed(steps)}, while the "
-                "rest moved and they moved before and after: a part of one checkpoint was not written"
-            )
-            found.append(
-                Finding("stale", steps, evidence, 0.9, {"tensors": len(names), "share": float(share)})
-            )
+    for j in range(1, len(sums.steps)):
+        if not moved[j].sum() > 0:
+            continue
+        for lag in range(1, min(j, FURTHEST_STALE) + 1):
+            still = _as_before(sums, j, lag) & _moved_around(moves, j, lag)
+            share = sums.numel[still].sum() / sums.numel.sum()
+            if share >= STALE_SHARE and not still[sums.numel > 0].all():
+                found.append(_stale_finding(sums, j, lag, still))
+                break
     return found
+
+
+def _as_before(sums: TensorSums, j: int, lag: int) -> NDArray[np.bool_]:
+    """Tensors whose sums are equal to the last bit at j and `lag` checkpoints before."""
+    if lag == 1:
+        return np.asarray(sums.sumsq_delta[j] == 0)
+    same = sums.sumsq[j] == sums.sumsq[j - lag]
+    known = ~np.isnan(sums.dot_init[j])
+    return np.asarray(same & known & (sums.dot_init[j] == sums.dot_init[j - lag]) & (sums.sumsq[j] > 0))
+
+
+def _moved_around(moves: NDArray[np.bool_], j: int, lag: int) -> NDArray[np.bool_]:
+    if lag > 1:
+        return np.asarray(moves[j - lag + 1 : j + 1].any(axis=0))
+    if j < 2 or j + 1 >= len(moves):
+        return np.zeros(moves.shape[1], dtype=np.bool_)
+    return np.asarray(moves[j - 1] & moves[j + 1])
+
+
+def _stale_finding(sums: TensorSums, j: int, lag: int, still: NDArray[np.bool_]) -> Finding:
+    share = float(sums.numel[still].sum() / sums.numel.sum())
+    names = [sums.tensors[i].name for i in np.flatnonzero(still)]
+    steps = (int(sums.steps[j - lag]), int(sums.steps[j]))
+    when = "before and after" if lag == 1 else "in between"
+    evidence = (
+        f"{some(names)} ({share:.0%} of the parameters) are equal at {listed(steps)}, while the "
+        f"rest moved and they moved {when}: a part of one checkpoint was not written"
+    )
+    return Finding("stale", steps, evidence, 0.9, {"tensors": len(names), "share": share})
 
 
 def _nonfinite(sums: TensorSums) -> list[Finding]:

@@ -1,0 +1,107 @@
+"""The part of an audit that costs a scan next to nothing: headers, sums, and a sample of mapped files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.series.series import Entry
+from normscope.remarks import Finding
+from normscope.run import Run
+from normscope.weights.soundness.breaks import find_breaks
+from normscope.weights.soundness.headers import find_in_headers, header_of
+from normscope.weights.soundness.kept_pairs import keep_pairs, kept_pairs
+from normscope.weights.soundness.pairs import PairTable
+from normscope.weights.soundness.samples import cheap_to_sample, sampled_table
+from normscope.weights.soundness.spacing import learn_spacing
+from normscope.weights.soundness.tensor_checks import (
+    FinitePart,
+    duplicate,
+    find_in_tensors,
+    finite_part,
+    load_sums,
+    same_digest,
+)
+
+MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with every other
+
+
+class OpenStage(Protocol):
+    """The open checkpoints of one stage, as a scan has them; `other_steps` are those that it left out."""
+
+    name: str
+    entries: list[Entry]
+    checkpoints: list[Checkpoint]
+    other_steps: set[int]
+
+
+def check_scan(run: Run, stages: Sequence[OpenStage]) -> list[Finding]:
+    """All findings about the stages of a finished scan, whose sums are in the run file.
+
+    Nothing is found, and nothing is read, for a stage of one checkpoint.
+    """
+    found = []
+    for stage in stages:
+        if len(stage.entries) > 1:
+            found += [finding.of_stage(stage.name) for finding in _check_stage(run, stage)]
+    return found
+
+
+def _check_stage(run: Run, stage: OpenStage) -> list[Finding]:
+    pairs = zip(stage.entries, stage.checkpoints, strict=True)
+    headers = [header_of(entry, checkpoint) for entry, checkpoint in pairs]
+    steps = sorted({*stage.other_steps, *(entry.step for entry in stage.entries)})
+    digests = {header.step: header.digest for header in headers}
+    sums = check_sums(run, stage.name, digests, stage.checkpoints, cheaply=True)
+    return [*learn_spacing(steps).findings, *find_in_headers(headers), *sums]
+
+
+def check_sums(
+    run: Run,
+    stage: str,
+    digests: Mapping[int, str | None],
+    checkpoints: Sequence[Checkpoint] = (),
+    *,
+    cheaply: bool = False,
+) -> list[Finding]:
+    """All findings from the sums of a stage and from comparing its checkpoints, by step with their digests.
+
+    The comparison kept in the run file is used; if there is none, the open `checkpoints` are sampled,
+    `cheaply` only if they are mapped; without them, the sums of neighbours have to do.
+    """
+    sums = load_sums(run, stage, list(digests)) if digests else None
+    if sums is None:
+        return [duplicate(steps, "the files have equal digests") for steps in same_digest(digests)]
+    found = find_in_tensors(sums, digests)
+    copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
+    part = finite_part(sums)
+    if part.end < 2 or not part.judged:
+        return found
+    table = kept_pairs(run, stage, digests)
+    if table is None or len(table) != part.end:
+        table = _sample(run, stage, digests, part, checkpoints[: part.end], cheaply) or part.table()
+    breaks = find_breaks(table, part.sumsq)
+    return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
+
+
+def _sample(
+    run: Run,
+    stage: str,
+    digests: Mapping[int, str | None],
+    part: FinitePart,
+    checkpoints: Sequence[Checkpoint],
+    cheaply: bool,
+) -> PairTable | None:
+    """The table of a sample, which is also kept in the run file if that can be written."""
+    sizes = part.judged
+    readable = all(sizes.keys() <= checkpoint.tensors.keys() for checkpoint in checkpoints)
+    if not checkpoints or len(checkpoints) > MOST_COMPARED or not readable:
+        return None
+    if cheaply and not all(cheap_to_sample(checkpoint, sizes) for checkpoint in checkpoints):
+        return None
+    table = sampled_table(part.sums.steps[: part.end], checkpoints, sizes)
+    if run.writable:
+        with run.transaction():
+            keep_pairs(run, stage, table, digests)
+    return table

@@ -1,0 +1,53 @@
+"""Keep the comparison of all checkpoints in the run file, so that an audit of it sees what the scan saw."""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+
+import numpy as np
+
+from normscope.run import Run
+from normscope.weights.soundness.findings import Array
+from normscope.weights.soundness.pairs import PairTable
+
+KIND = "pairs"
+"""The kind of artifact; its key is the stage."""
+
+TABLES = ("squared", "cosine", "shared")
+
+
+def keep_pairs(run: Run, stage: str, table: PairTable, digests: Mapping[int, str | None]) -> None:
+    """Store a table; `digests` say of which files. Call inside `transaction()`."""
+    values = {name: _packed(getattr(table, name)) for name in TABLES}
+    run.set_artifact(KIND, stage, {"digests": _identity(table, digests), **values})
+
+
+def kept_pairs(run: Run, stage: str, digests: Mapping[int, str | None]) -> PairTable | None:
+    """The stored table of exactly these files; None if there is none."""
+    kept = run.artifacts(KIND).get(stage)
+    steps = np.array(list(digests), dtype=np.int64)
+    if kept is None or len(kept["digests"]) > len(steps):
+        return None
+    steps = steps[: len(kept["digests"])]
+    if kept["digests"] != [[int(step), digests[int(step)]] for step in steps]:
+        return None
+    squared, cosine, shared = (_unpacked(kept[name], len(steps)) for name in TABLES)
+    return PairTable(steps, squared, cosine, shared)
+
+
+def _identity(table: PairTable, digests: Mapping[int, str | None]) -> list[list[int | str | None]]:
+    return [[int(step), digests[int(step)]] for step in table.steps]
+
+
+def _packed(values: Array) -> str:
+    upper = values[np.triu_indices(len(values))].astype("<f4")
+    return b64encode(zlib.compress(upper.tobytes(), 1)).decode()
+
+
+def _unpacked(text: str, n: int) -> Array:
+    upper = np.frombuffer(zlib.decompress(b64decode(text)), dtype="<f4").astype(np.float64)
+    values = np.zeros((n, n))
+    values[np.triu_indices(n)] = upper
+    return np.asarray(values + np.triu(values, 1).T)

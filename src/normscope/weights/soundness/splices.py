@@ -1,0 +1,186 @@
+"""Find where another run's checkpoints begin, though both began from the same parameters.
+
+Let a run be at u, seen from some earlier checkpoint, and the next checkpoint at u′ = u + δ. If training made
+a large move δ, wherever to, it does not point back but for weight decay, so the distance grows by all of it:
+‖u′‖² = ‖u‖² + ‖δ‖² + 2⟨u, δ⟩. If u′ belongs to another run, δ leads away from what the first run alone had
+learnt. Two shares show that:
+
+    kept   = (growth of the squared distance − usual growth) / (squared move − usual squared move)
+    undone = −⟨u, δ⟩ / ‖u‖²
+
+For a learning rate that jumps, a restart, or missing checkpoints, `kept` is 1 or more and `undone` about 0.
+Where another run begins, `kept` is about 0, seen from before the runs separated, because the other run is
+as far from there; and `undone` is about 1, seen from later, less what both runs learnt alike. Where they
+learnt mostly the same, the shares cannot tell; then only a very large jump is named, with both readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from normscope.remarks import Finding
+from normscope.weights.soundness.findings import listed
+from normscope.weights.soundness.pairs import REACH, PairTable
+
+JUMP, LAST_JUMP = 2.5, 4.0  # times the largest squared move nearby; at the end, where only those before count
+HUGE = 64.0  # as JUMP: a break, whatever else it looks like, if the pace is the same before and after
+SAME_PACE = 1.35  # times the trend of the squared moves by steps, over two links on either side
+KEPT, UNCLEAR_KEPT = 0.45, 0.6  # at most, where another run begins; where that is unclear
+UNDONE, UNCLEAR_UNDONE = 0.4, 0.3  # at least, where another run begins; where that is unclear
+ONWARDS = -0.15  # undone: below it, the jump goes on in the direction of the way, as averaged weights do
+LONGEST_WAY = 40.0  # times the squared jump, of ‖u‖²: of a longer way, weight decay alone undoes as much
+SHORTEST_WAY = 0.02  # times the squared jump: a shorter way may be undone by chance
+AFTERMATH = 1.4  # times the squared moves before the jump, by steps: it goes on after the jump
+CONTINUES = 0.6  # of the squared jump: a shorter distance means that one segment continues the other
+
+
+@dataclass(frozen=True)
+class Jump:
+    """The smallest share of a jump that is kept, and the smallest share of the way that it undoes.
+
+    `huge` says that it is far larger than all moves nearby, which are alike before and after it.
+    """
+
+    kept: float
+    undone: float
+    huge: bool
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether it may be the beginning of another run."""
+        return self.huge or self.kept <= UNCLEAR_KEPT or self.undone >= UNCLEAR_UNDONE
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is not a restart or a jump of the learning rate."""
+        return self.kept <= KEPT or self.undone >= UNDONE
+
+    @property
+    def words(self) -> str:
+        """What is wrong with it."""
+        if self.kept <= UNCLEAR_KEPT:
+            share = max(self.kept, 0.0)
+            return f"the distance from an earlier checkpoint keeps {share:.0%} of that jump, not all of it"
+        if self.undone >= UNCLEAR_UNDONE:
+            return f"that jump undoes {min(self.undone, 1.0):.0%} of the way from earlier checkpoints"
+        return "training goes on as before"
+
+
+def find_splices(table: PairTable, leave_out: set[int]) -> list[Finding]:
+    """Findings about segments that do not continue the others; one checkpoint alone is an outlier."""
+    found = suspicious_jumps(table, leave_out)
+    runs = _runs(table, sorted(found))
+    largest = max(runs, key=len)
+    return [_finding(table, run, found) for run in runs if run is not largest]
+
+
+def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
+    """Links where another run may begin.
+
+    Repeated without those already found, since they hide smaller ones nearby.
+    """
+    found: dict[int, Jump] = {}
+    for _ in range(len(table)):
+        known = leave_out | set(found)
+        large = [j for j in range(2, len(table)) if j not in known and _is_jump(table, j, known)]
+        fresh = {j: jump for j in large if (jump := judge(table, j, known)).suspicious}
+        if not fresh:
+            return found
+        found.update(fresh)
+    return found
+
+
+def _is_jump(table: PairTable, j: int, leave_out: set[int]) -> bool:
+    least = JUMP if j < len(table) - 1 else LAST_JUMP
+    return bool(table.moved[j] > 0 and table.moved[j] >= least * table.usual_move({j}, leave_out))
+
+
+def judge(table: PairTable, j: int, leave_out: set[int]) -> Jump:
+    """What a jump keeps and undoes, seen from earlier checkpoints that are neither too near nor too far."""
+    near = table.near({j}, leave_out)
+    way = table.squared[: j - 1, j - 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = (way + table.moved[j] - table.squared[: j - 1, j]) / 2 / way
+    bases = np.flatnonzero((way > 0) & (way <= LONGEST_WAY * table.moved[j]))
+    kept = [_kept_from(table, int(i), j, near) for i in bases if shares[i] >= ONWARDS]
+    long = bases[way[bases] >= SHORTEST_WAY * table.moved[j]]
+    undone = shares[long]
+    least = float(np.min(undone)) if len(long) else -np.inf
+    return Jump(min(kept, default=np.inf), least, _is_huge(table, j, leave_out))
+
+
+def _is_huge(table: PairTable, j: int, leave_out: set[int]) -> bool:
+    """Whether a jump is a break by its size alone: training goes on after it as if nothing had happened.
+
+    That is not asked of the ends of a series, where one side is unknown.
+    """
+    if not REACH < j < len(table) - REACH or table.moved[j] < HUGE * table.usual_move({j}, leave_out):
+        return False
+    places = np.array([i for i in range(-REACH, REACH + 1) if i])
+    with np.errstate(divide="ignore"):
+        paces = np.log(table.moved[j + places] / table.lengths[j + places])
+    trend = np.polynomial.Polynomial.fit(places, paces, 1)
+    return bool(np.all(np.abs(paces - trend(places)) < np.log(SAME_PACE)))
+
+
+def _kept_from(table: PairTable, base: int, j: int, near: list[int]) -> float:
+    growth = np.concatenate([[np.nan], np.diff(table.squared[base])])
+    known = [i for i in near if i > base and np.isfinite(growth[i])]
+    if not known or not np.isfinite(growth[j]):
+        return float("inf")
+    known = _without_aftermath(table, known, j)
+    scale = table.lengths[j] / table.lengths[known]
+    usual_growth = float(np.median(growth[known] * scale))
+    excess = table.moved[j] - float(np.median(table.moved[known] * scale))
+    return float((growth[j] - usual_growth) / excess) if excess > 0 else float("inf")
+
+
+def _without_aftermath(table: PairTable, links: list[int], j: int) -> list[int]:
+    """Links that show what is usual: not those after a jump that goes on there, as in averaged weights."""
+    before, after = [i for i in links if i < j], [i for i in links if i > j]
+    if not before or not after:
+        return links
+    pace = table.moved / table.lengths
+    return before if np.median(pace[after]) > AFTERMATH * np.median(pace[before]) else links
+
+
+def _runs(table: PairTable, cuts: list[int]) -> list[list[int]]:
+    """Checkpoints by run: segments between the cuts, joined where one continues an earlier one."""
+    runs: list[list[int]] = []
+    for first, last in pairwise([0, *cuts, len(table)]):
+        segment = list(range(first, last))
+        earlier = next((run for run in runs[:-1] if _continues(table, run, first)), None)
+        if earlier is None:
+            runs.append(segment)
+        else:
+            earlier.extend(segment)
+    return runs
+
+
+def _continues(table: PairTable, run: list[int], first: int) -> bool:
+    return bool(table.squared[run[-1], first] < CONTINUES * table.moved[first])
+
+
+def _finding(table: PairTable, run: list[int], cuts: dict[int, Jump]) -> Finding:
+    cut = next(j for j in sorted(cuts) if j in (run[0], run[-1] + 1))
+    jump, move = cuts[cut], float(table.moved[cut]) ** 0.5
+    usual = table.usual_move({cut}, set(cuts)) ** 0.5
+    steps = tuple(int(step) for step in table.steps[run])
+    before, after = int(table.steps[cut - 1]), int(table.steps[cut])
+    how = f"from step {before} to {after} the matrices move {move:.4g}, nearby at most {usual:.4g}"
+    if jump.sure:
+        verb = "does" if len(run) == 1 else "do"
+        evidence = f"{listed(steps)} {verb} not continue the others: {how}, and {jump.words}"
+    else:
+        evidence = (
+            f"a break: {how}, and {jump.words}; either another run's checkpoints begin here, or training was "
+            "restarted, or the learning rate jumped"
+        )
+    kind = "break" if not jump.sure else "mixed-runs" if len(run) > 1 else "outlier"
+    shares = {"kept": jump.kept, "undone": jump.undone}
+    numbers = {"ratio": (move / usual) ** 2, "breaks": len(cuts), "boundary": after}
+    numbers |= {name: share for name, share in shares.items() if np.isfinite(share)}
+    return Finding(kind, steps, evidence, 0.95 if jump.sure else 0.6, numbers)

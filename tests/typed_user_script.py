@@ -104,7 +104,8 @@ def weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     source: list[ns.CheckpointSource] = ["a", Path("b")]
     with ns.scan(source, "run.db", steps=[1, 2], skip=["x"], workers=2, progress=progress) as run:
         found: ns.Audit = ns.audit(run)
-        print(found.findings)
+        left_out: list[ns.LeftOut] = run.left_out()
+        print(found.findings, run.findings(), left_out)
     with ns.scan("a", Path("b.db"), ns.ScanConfig(executor=ThreadPoolExecutor(1))) as run:
         pass
     finding: ns.Finding = found.findings[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.errors import UsageError
 from normscope.option_checks import check_kind
-from normscope.optional import require
+from normscope.plugins import require
 
 if TYPE_CHECKING:
     import pandas

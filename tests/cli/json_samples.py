@@ -3,7 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
+import torch
+
 from normscope.lab.config import TrainConfig, override
+from normscope.remarks import Finding, write_remarks
 from normscope.run import Run
 from tests.cli.calling import SMALL, call_json
 from tests.conftest import random_walk, save_series
@@ -17,14 +20,20 @@ def samples(folder):
     series = save_series(folder / "series", random_walk(STEPS))
     make_run(folder / "a.db")
     make_run(folder / "b.db", exponents=(0.5, 0.7, 0.5, 0.8))
+    for name in ("a.db", "b.db"):
+        add_finding(folder / name)
     found = {
-        "scan": [call_json("scan", series, "--run", folder / "run.db")],
-        "scan --dry-run": [call_json("scan", series, "--dry-run")],
+        "scan": [
+            call_json("scan", series, "--run", folder / "run.db"),
+            call_json("scan", odd_series(folder), "--run", folder / "odd.db"),
+        ],
+        "scan --dry-run": [call_json("scan", epochs_and_best(folder), "--dry-run")],
         "show": [call_json("show", folder / "a.db", "--measure", "budget")],
-        "fit": [call_json("fit", "t5-base")],
+        "fit": [call_json("fit", "t5-base"), call_json("fit", folder / "a.db")],
         "fit --by": [call_json("fit", folder / "a.db", "--by", "layer")],
         "forecast": [
-            call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001)
+            call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001),
+            call_json("forecast", folder / "a.db", "--to", 9000),
         ],
         "compare": [call_json("compare", folder / "a.db", folder / "b.db")],
         "report": [call_json("report", folder / "a.db", "-o", folder / "report.html")],
@@ -36,6 +45,25 @@ def samples(folder):
     return found | lab_samples(folder) | network_samples(folder)
 
 
+def odd_series(folder):
+    """Two networks in one file, a tensor that is not measured, and a checkpoint that is left out."""
+    shapes = {f"{net}_model.layers.{i}.mlp.fc1.weight": (8, 8) for net in ("text", "vision") for i in (0, 1)}
+    states = random_walk(STEPS, shapes=shapes)
+    states[100] = random_walk([100], shapes={"other.weight": (3, 3)})[100]
+    states[200]["text_model.position_ids"] = torch.arange(4)
+    return save_series(folder / "odd", states)
+
+
+def epochs_and_best(folder):
+    """Names that count epochs, and a checkpoint that no scan reads."""
+    states = random_walk([1, 2, 3])
+    for name, step in (("epoch_1", 1), ("epoch_2", 2), ("best", 3)):
+        path = folder / "epochs" / f"{name}.pt"
+        path.parent.mkdir(exist_ok=True)
+        torch.save(states[step], path)
+    return folder / "epochs"
+
+
 def lab_samples(folder):
     watched = ("--steps", 12, *SMALL, "--set", "monitor=every:1", "-o", folder / "lab")
     cells = ("--steps", 3, *SMALL, "--lr", "1e-3,1e30", "--set", "optimizer=sgd")
@@ -44,6 +72,13 @@ def lab_samples(folder):
     with mock.patch("normscope.lab.sweep.sweep.open_engine", lambda address: ThreadPoolExecutor(1)):
         found["sweep"] = [call_json("sweep", *cells, "-o", folder / "sweep")]
     return found | {"watch": [call_json("watch", folder / "lab" / "run.db")]}
+
+
+def add_finding(path):
+    """As a scan leaves it; the made runs are sound."""
+    with Run(path, write=True) as run, run.transaction():
+        finding = Finding("gap", (400,), "step 400 is missing", 0.9, {"missing": 1})
+        write_remarks(run, [], [finding])
 
 
 def add_alarm(path):

@@ -85,6 +85,9 @@ def test_a_wrong_call_exits_with_2(words, folder, monkeypatch):
 UNUSED = [
     (["scan", "series", "--dry-run", "--follow"], "--follow has no effect with --dry-run"),
     (["scan", "series", "--dry-run", "--run", "r.db"], "--run has no effect with --dry-run"),
+    (["scan", "series", "--dry-run", "--add"], "--add has no effect with --dry-run"),
+    (["scan", "series", "--add", "--run", "run.db"], "--add has no effect"),
+    (["scan", "series", "--add", "--run", "new.db"], "there is none yet"),
     (["scan", "series", "--dry-run", "--skip", "h.*"], "--skip has no effect with --dry-run"),
     (["scan", "series", "--dry-run", "--workers", "2"], "--workers has no effect with --dry-run"),
     (["scan", "series", "--follow", "--steps", "0,1"], "--steps has no effect with --follow"),
@@ -139,6 +142,23 @@ def folder(tmp_path_factory):
     (place / "t.txt").write_text("a sentence\n")
     (place / "cells.json").write_text('[{"lr": 0.1}]')
     return place
+
+
+def test_a_run_file_of_another_series_is_a_wrong_call(folder, tmp_path, monkeypatch):
+    """Both scans default to run.db."""
+    monkeypatch.chdir(folder)
+    other = save_series(tmp_path / "other", random_walk([0, 1, 2], seed=1))
+    before = (folder / "run.db").read_bytes()
+    for words in (["scan", other], ["audit", other, "--run", "run.db"], ["scan", other, "--json"]):
+        done = call(*words)
+        assert done.code == 2, done.stdout + done.stderr
+        assert done.stderr.count("\n") == 1 and not done.stdout
+        for word in (str(folder / "series"), str(other), "--run FILE", "--add"):
+            assert word in done.stderr
+    assert (folder / "run.db").read_bytes() == before
+    later = save_series(tmp_path / "later", {5: random_walk([0, 1, 2, 5])[5]})
+    done = call("scan", later, "--add", "--run", "run.db")
+    assert done.code == 0, done.stderr
 
 
 def test_output_and_run_of_train_can_be_given_together(tmp_path):

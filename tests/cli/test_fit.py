@@ -39,7 +39,7 @@ def test_csv_and_run_file_by_layer(app, tmp_path):
     assert runner.invoke(app, [str(path), "--column", "loss"]).exit_code == 0
     make_run(tmp_path / "run.db")
     result = runner.invoke(app, [str(tmp_path / "run.db"), "--by", "layer"])
-    assert result.exit_code == 0 and "2 groups by layer" in result.stdout
+    assert result.exit_code == 0 and "2 groups of the body by layer" in result.stdout
     document = json.loads(runner.invoke(app, [str(tmp_path / "run.db"), "--by", "role", "--json"]).stdout)
     assert {"by", "measure", "groups", "fits", "failed", "sentences"} <= set(document)
 

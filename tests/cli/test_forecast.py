@@ -39,6 +39,6 @@ def test_compare_prints_and_serialises(app, tmp_path):
     make_run(tmp_path / "b.db", exponents=(0.5, 0.7, 0.5, 0.8))
     pair = [str(tmp_path / "a.db"), str(tmp_path / "b.db")]
     result = runner.invoke(app, ["compare", *pair, "--by", "layer"])
-    assert result.exit_code == 0 and "1 of 2 groups by layer differ" in result.stdout
+    assert result.exit_code == 0 and "1 of 2 groups of the body by layer differ" in result.stdout
     document = json.loads(runner.invoke(app, ["compare", *pair, "--json"]).stdout)
     assert {"a", "b", "by", "groups", "sentences", "only_a", "only_b"} <= set(document)

@@ -26,7 +26,8 @@ def test_it_says_where_the_report_is(target):
 
 def test_json_names_the_file_and_its_size(target):
     done = call("t5-base", "-o", target, "--json")
-    assert json.loads(done.stdout) == {"report": str(target), "bytes": target.stat().st_size}
+    size = target.stat().st_size
+    assert json.loads(done.stdout) == {"report": str(target), "bytes": size, "findings": []}
 
 
 def test_a_missing_run_is_one_sentence_and_no_traceback(tmp_path):

@@ -216,7 +216,7 @@ def test_bad_input_is_one_clear_sentence(tmp_path, model, text, program):
     refuses(UsageError, "cannot be mixed", "saturate", model, "no-such/model", "--text", text)
     refuses(UsageError, "transformers cannot load", "saturate", "s3://bucket/model", "--text", text)
     refuses(UsageError, "--revisions", "saturate", "no-such/model", "--revisions", "step*", "--text", text)
-    refuses(UsageError, "--steps and --revisions", "saturate", f"{program}:build", "--steps", "5")
+    refuses(UsageError, "--steps, --pattern and --revisions", "saturate", f"{program}:build", "--steps", "5")
 
 
 def test_half_precision_that_would_overflow_names_a_wider_dtype(tmp_path, text):

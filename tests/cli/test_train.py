@@ -10,7 +10,7 @@ def test_train_on_a_task(tmp_path):
     options = ["--task", "dyck-2", "--norm", "post", "--steps", "12", "--length", "8", "--set", "words=50"]
     options += [*SMALL, "--run", run, "--saturation", "every:6"]
     done = call("train", *options)
-    assert "norm at the start" in done.stdout
+    assert "norm of the body at the start" in done.stdout and "with embeddings and head" in done.stdout
     assert "longer sequence accuracy" in done.stdout
     assert (tmp_path / "runs" / "dyck" / "checkpoints" / "step-000012" / "model.safetensors").exists()
     assert call_json("show", run)[-1]["step"] == 12

@@ -54,6 +54,7 @@ def fit(folder: Path, run: Path, steps: int, checkpoint: str | None = None) -> P
 def test_rows_resume_and_logger(tmp_path: Path) -> None:
     metrics = fit(tmp_path / "a", tmp_path / "whole.db", 6)
     assert "normscope/norm/total" in metrics.read_text()
+    assert "the values count the body" in (metrics.parent / "hparams.yaml").read_text()
     fit(tmp_path / "b", tmp_path / "two.db", 5)
     (checkpoint,) = (tmp_path / "b").glob("*step=4.ckpt")
     fit(tmp_path / "c", tmp_path / "two.db", 6, str(checkpoint))

@@ -12,6 +12,7 @@ from normscope.errors import UsageError
 from normscope.integrations import loggers
 from tests.weights.small_training import monitored, train
 
+SAID = "the values count the body, without embeddings and output head"
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
 
 
@@ -38,6 +39,19 @@ def test_tensorboard(tmp_path: Path) -> None:
     for step, values in seen.items():
         assert found[step] == pytest.approx(values["normscope/norm/total"], rel=1e-6)
     assert set(seen[1]) <= set(events.Tags()["scalars"])
+    (tag,) = events.Tags()["tensors"]
+    (event,) = events.Tensors(tag)
+    assert tag.startswith(loggers.SCOPE) and event.tensor_proto.string_val == [SAID.encode()]
+
+
+def test_a_tracker_that_cannot_be_told_the_scope_still_gets_the_values(tmp_path, caplog) -> None:
+    seen: list[int] = []
+
+    def refuse(sentence: str) -> None:
+        raise OSError("no texts here")
+
+    logged(tmp_path / "run.db", loggers.Tracker("odd", lambda values, step: seen.append(step), refuse))
+    assert seen == [0, 1, 2, 3] and caplog.text.count("no texts here") == 1
 
 
 @pytest.mark.slow
@@ -47,6 +61,7 @@ def test_mlflow(tmp_path: Path) -> None:
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     with mlflow.start_run() as run:
         seen = logged(tmp_path / "run.db", loggers.mlflow())
+    assert mlflow.get_run(run.info.run_id).data.tags[loggers.SCOPE] == SAID
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "normscope/norm/total")
     assert {m.step: m.value for m in history if m.step} == pytest.approx(
         {step: values["normscope/norm/total"] for step, values in seen.items()}
@@ -64,6 +79,7 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trackio.sqlite_storage import SQLiteStorage
 
     logs = SQLiteStorage.get_logs("normscope-test", "one")
+    assert SQLiteStorage.get_run_config("normscope-test", "one")[loggers.SCOPE] == SAID
     found = {row["step"]: row["normscope/norm/total"] for row in logs}
     assert found.keys() == {0, 1, 2, 3}
     assert found[3] == pytest.approx(seen[3]["normscope/norm/total"])
@@ -76,10 +92,11 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
     run = wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path))
     seen = logged(tmp_path / "run.db", loggers.wandb())
-    summary = dict(run.summary)
+    summary, config = dict(run.summary), dict(run.config)
     run.finish()
     assert summary["normscope/norm/total"] == pytest.approx(seen[3]["normscope/norm/total"])
-    assert summary["normscope/step"] == 3
+    assert summary["normscope/step"] == 3 and config[loggers.SCOPE] == SAID
+    assert {"normscope/norm/scope/body", "normscope/norm/scope/all"} <= set(summary)
 
 
 def test_no_active_run_is_an_error_before_training() -> None:

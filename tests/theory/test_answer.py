@@ -25,11 +25,12 @@ def test_the_facts_of_a_run_are_its_numbers(run):
     found = answer(run)
     total = group(run)
     norm = total.measure("norm")[:, 0]
-    assert found.facts["norm at step 0"] == norm[0] and found.facts["norm at step 2900"] == norm[-1]
+    assert found.facts["norm of the body at step 0"] == norm[0]
+    assert found.facts["norm of the body at step 2900"] == norm[-1]
     assert found.facts["growth"] == f"{norm[-1] / norm[0]:.3f} ×"
     assert found.facts["law"].startswith(found.laws[0].name)
     assert f"{np.nanmin(total.measure('cosine')):.4f} lowest" in found.facts["cosine between checkpoints"]
-    assert f"Δ‖θ‖² = {norm[-1] ** 2 - norm[0] ** 2:.4g}" in found.facts["norm budget"]
+    assert f"Δ‖θ‖² of the body = {norm[-1] ** 2 - norm[0] ** 2:.4g}" in found.facts["norm budget"]
 
 
 def test_the_results_of_a_stage(run):

@@ -112,5 +112,5 @@ def test_the_budgets_of_a_run_are_a_sequence_and_a_table(tmp_path):
     budgets = norm_budget(tmp_path / "run.db", by="layer")
     assert budgets.by == "layer" and list(budgets) == list(budgets.groups) and len(budgets) == 2
     assert budgets.table["growth"] == [group.growth for group in budgets]
-    assert "<table>" in budgets._repr_html_() and budgets.messages == ()
-    assert norm_budget(tmp_path / "run.db").messages[0].startswith("total: ")
+    assert "<table>" in budgets._repr_html_() and budgets.messages == ("Norm budgets of the body.",)
+    assert norm_budget(tmp_path / "run.db").messages[0].startswith("The body: ")

@@ -60,7 +60,7 @@ def test_the_command(run: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     text = call()
-    assert text.startswith("step 8 · loss 2.5 · 9 records")
+    assert text.startswith("step 8 · norm of the body ") and " · loss 2.5 · 9 records" in text
     assert "total" in text and "03" in text
     state = json.loads(call("--json", "--by", "role"))
     assert state["step"] == 8 and state["groups"][0]["group"] == "total"

@@ -111,7 +111,7 @@ def test_groups_of_a_run(made):
     result = fit_groups(path, by="tensor")
     assert [g.group for g in result.groups] == [f.series for f in result.fits]
     assert result.groups[3].growth > 1 and result.table["group"][0].startswith("h.0")
-    assert "4 groups by tensor" in result.sentences[0]
+    assert "4 groups of the body by tensor" in result.sentences[0]
 
 
 def test_holm_against_its_definition():

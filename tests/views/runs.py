@@ -93,5 +93,6 @@ def write_walk(path, steps, layers=12, stage="", seed=0, pull=0.0):
         run.set_meta("command", "normscope scan checkpoints/")
         run.set_meta("source", "checkpoints/")
         run.set_meta("versions", {"normscope": "0.1.0", "torch": "2.13.0"})
+        run.set_meta("unknown_names", ["embed.weight"])
         run.set_skipped([("model.layers.0.attn.mask", "a mask, not a parameter")])
     return path

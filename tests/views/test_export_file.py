@@ -4,10 +4,12 @@ import csv
 
 import pytest
 
+import normscope as ns
 from normscope.errors import UsageError
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.views.export_file import COLUMNS, export, weight_table
 from normscope.weights.scan.scan import scan
+from tests.conftest import random_walk, save_series
 
 
 @pytest.fixture
@@ -63,3 +65,14 @@ def test_series_without_tensors(kind, tmp_path):
     assert lines[0] == ("step,value" if kind == "arrays" else "step,norm")
     assert len(lines) == (105 if kind == "name" else 3)
     assert kind == "name" or lines[1:] == ["0,1.5", "10,2.5"]
+
+
+def test_a_head_that_is_stored_twice_is_exported_once(tmp_path):
+    """Its rows add up to the norm of all parameters."""
+    states = random_walk([0, 10, 20], shapes={"wte.weight": (12, 4), "h.0.mlp.c_fc.weight": (4, 4)})
+    states = {step: state | {"lm_head.weight": state["wte.weight"].clone()} for step, state in states.items()}
+    with ns.scan(save_series(tmp_path / "series", states), tmp_path / "run.db") as run:
+        table = weight_table(run)
+        whole = ns.series(run, "norm", scope="all")[0].values[-1]
+    rows = zip(table.columns["step"], table.columns["sumsq"], strict=True)
+    assert sum(sumsq for step, sumsq in rows if step == 20) == pytest.approx(whole**2)

@@ -40,7 +40,7 @@ def test_a_plugin_measure_has_a_figure_by_layer(measured_run, tmp_path):
     for layer, line in lines.items():
         assert line["x"] == STEPS
         assert np.allclose(line["y"], np.add(STEPS, np.mean(ids[layer])), rtol=1e-5)
-    assert spec["layout"]["yaxis"]["title"]["text"] == "stable &lt;rank&gt;"
+    assert spec["layout"]["yaxis"]["title"]["text"] == "stable &lt;rank&gt; of the body"
 
 
 def test_the_section_comes_before_training(measured_run):

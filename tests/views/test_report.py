@@ -42,7 +42,7 @@ def test_summary_names_both_ends_and_the_law(page, run_path):
     assert "step 0" in stage.summary[0] and "step 20,000" in stage.summary[0]
     assert any(fit.best in sentence for sentence in stage.summary)
     values = {fact.label: fact.value for fact in stage.facts}
-    assert values["Free exponent"] == f"{fit.exponent.value:.3f}"
+    assert values["Free exponent of the body"] == f"{fit.exponent.value:.3f}"
 
 
 def test_drawn_norms_are_the_measured_ones(written, run_path):

@@ -2,19 +2,23 @@
 
 import pytest
 
-from normscope.checkpoints.base import Checkpoint
-from normscope.checkpoints.extents import TableCheckpoint
+from normscope.checkpoints.base import WIDTHS
+from normscope.weights.scan import walk
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Bytes that have been read, by (digest of the checkpoint, tensor)."""
+    """Bytes that have been read for the sums, by (digest of the checkpoint, tensor).
+
+    What the inventory looks at to tell constants from parameters is not counted.
+    """
     counts = {}
-    plain = TableCheckpoint.read
+    plain = walk.read_elements
 
-    def read(self: Checkpoint, name: str, start: int, stop: int):
-        counts[self.digest, name] = counts.get((self.digest, name), 0) + stop - start
-        return plain(self, name, start, stop)
+    def read(checkpoint, name, cut, dtype):
+        size = (cut[1] - cut[0]) * WIDTHS[checkpoint.tensors[name].dtype]
+        counts[checkpoint.digest, name] = counts.get((checkpoint.digest, name), 0) + size
+        return plain(checkpoint, name, cut, dtype)
 
-    monkeypatch.setattr(TableCheckpoint, "read", read)
+    monkeypatch.setattr(walk, "read_elements", read)
     return counts

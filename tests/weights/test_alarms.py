@@ -30,8 +30,8 @@ def ordinary(steps: Iterable[int]) -> list[RecordSummary]:
     return found
 
 
-def alarms(records: Iterable[RecordSummary]) -> list[Alarm]:
-    detector = AlarmDetector()
+def alarms(records: Iterable[RecordSummary], scope: str = "") -> list[Alarm]:
+    detector = AlarmDetector(scope)
     return [alarm for record in records for alarm in detector.check(record)]
 
 
@@ -75,6 +75,18 @@ def test_alignment_that_rises() -> None:
     assert alarm.evidence["after"] - alarm.evidence["before"] > 0.1
 
 
+@pytest.mark.parametrize(("scope", "words"), [("body", "the body"), ("all", "all parameters")])
+def test_messages_name_the_parameters(scope: str, words: str) -> None:
+    records = ordinary(range(300))
+    for i in range(150, 300):
+        layers = {**records[i].layers, "03": records[i].layers["03"] * 1.05 ** (i - 150)}
+        more = {"norm": records[i].norm * 1.2, "gradient": 50 * records[i].gradient, "alignment": 0.5}
+        records[i] = replace(records[i], layers=layers, **more)
+    found = {alarm.kind: alarm.message for alarm in alarms(records, scope)}
+    assert found.keys() == {"law", "layer", "drift", "alignment"}
+    assert all(f" of {words}" in message for message in found.values())
+
+
 def test_values_that_are_not_finite() -> None:
     records = [replace(r, nonfinite=(("a", 2), ("b", 1))) if r.step > 5 else r for r in ordinary(range(10))]
     (alarm,) = alarms(records)
@@ -111,7 +123,7 @@ def test_a_real_transformer_trains_in_silence_until_a_layer_is_pushed(tmp_path: 
     optimizer = torch.optim.AdamW(groups, lr=1e-4)
     with Monitor(net, optimizer, tmp_path / "pushed.db", schedule=every(1)):
         train_blocks(net, optimizer, 30)
-    assert caplog.text.count("layer 02 grew") == 1
+    assert caplog.text.count("layer 02 of the body grew") == 1
     with Run(tmp_path / "pushed.db") as run:
         kinds = [(alarm["kind"], alarm["where"]) for alarm in run.artifacts("alarm")[""]]
     assert ("layer", "02") in kinds

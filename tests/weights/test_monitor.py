@@ -385,7 +385,12 @@ def test_the_keys_that_loggers_see(tmp_path: Path) -> None:
     roles = {"attention-output", "bias", "mlp-in", "mlp-out", "norm", "qkv"}
     keys = {"total", "component/model", *(f"layer/{i:02d}" for i in range(4)), *(f"role/{r}" for r in roles)}
     keys |= {f"tensor/{n}" for n, _ in net.named_parameters() if n.startswith("layers")}
-    assert set(monitor.latest) == {f"normscope/{measure}/{key}" for measure in measures for key in keys}
+    scopes = {"normscope/norm/scope/body", "normscope/norm/scope/all"}
+    values = {f"normscope/{measure}/{key}" for measure in measures for key in keys}
+    assert set(monitor.latest) == values | scopes
+    assert monitor.latest["normscope/norm/scope/body"] == monitor.latest["normscope/norm/total"]
+    everything = sum(float(p.detach().double().square().sum()) for p in net.parameters()) ** 0.5
+    assert monitor.latest["normscope/norm/scope/all"] == pytest.approx(everything, rel=1e-6)
     for measure in measures:
         total = monitor.latest[f"normscope/{measure}/total"]
         parts = [monitor.latest[f"normscope/{measure}/role/{role}"] for role in roles]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import By, FirstSeriesArgument, JsonFlag, SecondSeriesArgument, Seed, selection
 from normscope.cli.output import print_json, print_sentences, print_table, progress_bar
@@ -38,7 +39,8 @@ def compare(
 
 def _print(result: Comparison) -> None:
     print_sentences(*result.sentences)
-    names = ("group", "a", "b", "ratio", "differ since", "exponent a", "exponent b", "p")
+    same = result.scope_a if result.scope_a == result.scope_b else ""
+    names = (f"group{of_scope(same)}", "a", "b", "ratio", "differ since", "exponent a", "exponent b", "p")
     print_table(names, map(_row, result.groups))
 
 

@@ -16,6 +16,7 @@ def export(source: SeriesArgument, output: Output = Path("weights.csv"), json: J
     One row per step and tensor; for a CSV file or a bundled series, its steps and values. The name of the
     file must end in .csv or .parquet.
     """
+    from normscope.theory.measures.series_sources import source_findings
     from normscope.views.export_file import export as write
 
-    print_file("output", write(source, output), json)
+    print_file("output", write(source, output), json, findings=source_findings(source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import By, JsonFlag, Seed, SeriesArgument, selection
 from normscope.cli.output import print_json, print_sentences, print_table, progress_bar
@@ -56,7 +57,7 @@ def _law_row(law: LawFit) -> list[str]:
 
 def _print_groups(result: GroupFits) -> None:
     print_sentences(*result.sentences)
-    names = ("group", "law", "R²", "exponent", "95 % interval", "growth", "")
+    names = (f"group{of_scope(result.scope)}", "law", "R²", "exponent", "95 % interval", "growth", "")
     print_table(names, map(_group_row, result.groups))
 
 

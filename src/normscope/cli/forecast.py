@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers, refuse_unused
 from normscope.cli.options import JsonFlag, NoSeed, SeriesArgument, To, plan, selection
 from normscope.cli.output import print_json, print_sentences, print_table
@@ -43,4 +44,5 @@ def _print(result: Forecast) -> None:
     print_sentences(*result.sentences, *result.notes)
     rows = list(result.curve)
     kept = [rows[i] for i in sorted({round(j * (len(rows) - 1) / 9) for j in range(10)})]
-    print_table(("step", "norm", "low", "high"), [list(row.values()) for row in kept])
+    name = f"{result.past.unit or 'norm'}{of_scope(result.scope)}"
+    print_table(("step", name, "low", "high"), [list(row.values()) for row in kept])

@@ -31,6 +31,14 @@ ModelsArgument = Annotated[
 CheckpointSteps = Annotated[
     str | None, option("--steps", "N,N,...", "Steps of the checkpoints, in order: 0,1000,2000.")
 ]
+NamePattern = Annotated[
+    str | None,
+    option(
+        "--pattern",
+        "REGEX",
+        "Read step, epoch, stage and tokens from the names: 'model_(?P<epoch>\\d+)_'.",
+    ),
+]
 Revisions = Annotated[str | None, option("--revisions", "GLOB", "Revisions of a hub model: 'step*'.")]
 
 # -- which numbers of a run -----------------------------------------------------------
@@ -140,10 +148,17 @@ Momentum = Annotated[float, option("--momentum", "X", "Adam's β₁, or the mome
 # -- how a scan and a watch work --------------------------------------------------------
 
 Skip = Annotated[list[str] | None, option("--skip", "GLOB", "Tensors to leave out; can be repeated.")]
+Keep = Annotated[
+    list[str] | None,
+    option("--keep", "GLOB", "Tensors to measure although they look like constants; can be repeated."),
+]
 Workers = Annotated[int | None, option("--workers", "N", "Number of threads. [default: one per core]", min=1)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be read; measure nothing.")]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Keep running, and measure new checkpoints when they are complete.")
+]
+Add = Annotated[
+    bool, typer.Option("--add", help="The series continues the one in the run file, in another place.")
 ]
 Every = Annotated[
     float | None, option("--every", "SECONDS", "Seconds between two updates. [default: 2]", min=0.1)
@@ -183,15 +198,15 @@ def sentences(text: Text = None, sentences: Sentences = None, tokenizer: Tokeniz
     """What a model is run on."""
 
 
-def series(steps: CheckpointSteps = None, revisions: Revisions = None) -> None:
+def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions: Revisions = None) -> None:
     """How the steps of a series are read."""
 
 
-def tensors(skip: Skip = None, workers: Workers = None) -> None:
-    """What a scan leaves out, and how many threads it uses."""
+def tensors(skip: Skip = None, keep: Keep = None, workers: Workers = None) -> None:
+    """What a scan leaves out and what it keeps, and how many threads it uses."""
 
 
-def scan_modes(dry_run: DryRun = False, follow: Follow = False) -> None:
+def scan_modes(dry_run: DryRun = False, follow: Follow = False, add: Add = False) -> None:
     """Other ways to scan."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normscope.progress import Progress, silent
+from normscope.remarks import Finding, unsound_sentence
 from normscope.table import Table
 from normscope.words import printable
 
@@ -64,18 +65,26 @@ def print_sentences(*sentences: str) -> None:
     print()
 
 
+def print_doubts(findings: Sequence[Finding], json: bool) -> None:
+    """Print first that a series is not sound; with --json on stderr, if its JSON has no place for it."""
+    sentence = unsound_sentence(findings)
+    if sentence:
+        print(printable(sentence), file=sys.stderr if json else sys.stdout)
+
+
 def print_notes(warnings: Iterable[str]) -> None:
     """Print warnings about a result, after it."""
     for warning in warnings:
         console().print(f"note: {printable(warning)}", style="yellow", markup=False)
 
 
-def print_file(name: str, path: Path, json: bool, hint: str = "") -> None:
-    """Print which file was written, and its size."""
+def print_file(name: str, path: Path, json: bool, hint: str = "", findings: Sequence[Finding] = ()) -> None:
+    """Print which file was written, and its size; first, if the series in it is not sound, that."""
     size = path.stat().st_size
     if json:
-        print_json({name: str(path), "bytes": size})
+        print_json({name: str(path), "bytes": size, "findings": findings})
     else:
+        print_doubts(findings, json)
         shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size:,} bytes"
         print(f"wrote {printable(str(path))} ({shown}){hint}")
 

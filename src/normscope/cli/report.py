@@ -21,10 +21,11 @@ def report(
 
     One file with the answer first, then every figure and table, and which data they rest on.
     """
+    from normscope.theory.measures.series_sources import source_findings
     from normscope.views.reports.report import report as write_report
 
     path = write_report(source, output)
-    print_file("report", path, json, ": open it in any browser")
+    print_file("report", path, json, ": open it in any browser", source_findings(source))
     if open_ and not _opened(path):
         print("no browser could be started here; open the file yourself", file=sys.stderr)
 

@@ -51,7 +51,7 @@ def saturate(
     from normscope.network.study import StudyConfig, study
 
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
-    options = SeriesOptions(step_numbers(read["steps"]), read["revisions"])
+    options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
     config = StudyConfig(scales, measured["baseline"], measured["heads"], run, Placement(**place), options)
     text = study_text(source[0], run_on, default=100)
     with progress_bar("measuring") as progress:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope, rest_words
 from normscope.cli.option_groups import gathers, refuse_unused, step_numbers
 from normscope.cli.options import CheckpointsArgument, JsonFlag, RunFile, scan_modes, series, tensors
-from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
+from normscope.cli.output import console, number, print_json, print_notes, print_table, progress_bar
+from normscope.words import printable, some
 
 if TYPE_CHECKING:
-    from normscope.theory.measures.run_summary import Summary
+    from normscope.theory.measures.run_summary import ComponentSummary, StageSummary, Summary
     from normscope.weights.scan.scan import ScanConfig
 
 EXAMPLES = (
@@ -23,6 +26,7 @@ EXAMPLES = (
     "normscope scan checkpoints/ --follow",
 )
 RUN_FILE = Path("run.db")
+MOST_REASONS = 12  # lines about tensors that are not measured
 
 
 @gathers(read=series, measured=tensors, how=scan_modes)
@@ -37,20 +41,24 @@ def scan(
     """Measure the weights of a series of checkpoints.
 
     Norms, updates and directions of every tensor go into a run file (run.db by default), which the other
-    commands read. Run it again to continue an interrupted scan or to add new checkpoints.
+    commands read. Run it again to continue an interrupted scan or to add new checkpoints. A run file belongs
+    to one series: another one needs a file of its own (--run).
     """
     if how["dry_run"]:
-        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"])
+        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"], add=how["add"])
     if how["follow"]:
-        refuse_unused("with --follow", **read)
+        refuse_unused("with --follow", steps=read["steps"], revisions=read["revisions"])
     from normscope.weights.scan.scan import ScanConfig
 
     config = ScanConfig(
         steps=step_numbers(read["steps"]),
         revisions=read["revisions"],
+        pattern=read["pattern"],
         skip=tuple(measured["skip"] or ()),
+        keep=tuple(measured["keep"] or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
         workers=measured["workers"] or os.cpu_count() or 1,
+        add=how["add"],
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if how["dry_run"]:
@@ -75,7 +83,7 @@ def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool)
     from normscope.weights.scan.scan import scan_series
 
     print("watching; stop with Ctrl-C", file=sys.stderr)
-    for complete in complete_series(sources):
+    for complete in complete_series(sources, pattern=config.pattern):
         with progress_bar("scanning") as progress:
             scan_series(complete, run, config, progress)
         _summarise(run, json)
@@ -85,14 +93,18 @@ def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool)
 def _describe(sources: list[str] | str, config: ScanConfig, json: bool) -> None:
     from normscope.checkpoints.series.series import open_series
 
-    found = open_series(sources, steps=config.steps, revisions=config.revisions).describe()
+    series = open_series(sources, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
+    found = series.describe()
     if json:
         totals = {"checkpoints": found.checkpoints, "tensors": found.tensors, "bytes": found.bytes}
-        print_json({**totals, "entries": found.rows})
+        print_json({**totals, "entries": found.rows, "left_out": found.left_out, "notes": found.notes})
         return
     columns = ("step", "stage", "label", "format", "tensors", "parameters", "bytes")
     print_table(columns, ([getattr(row, name) for name in columns] for row in found.rows))
     console().print(f"{found.checkpoints} checkpoints, {found.bytes:,} bytes to be read")
+    for each in found.left_out:
+        console().print(printable(f"left out: {each.label} ({each.reason})"), markup=False)
+    print_notes(found.notes)
 
 
 def _summarise(run: Path, json: bool) -> None:
@@ -109,23 +121,61 @@ def _summarise(run: Path, json: bool) -> None:
 
 def _print(found: Summary) -> None:
     say = partial(console().print, markup=False)
-    tied = f", {found.tied} tied tensors counted once" if found.tied else ""
-    say(f"{found.tensors} tensors, {found.parameters:,} parameters{tied}; {found.skipped} skipped")
-    columns = (
-        "stage",
-        "checkpoints",
-        "first step",
-        "last step",
-        "norm at first",
-        "at last",
-        "all at first",
-        "at last",
-    )
-    rows = [tuple(vars(stage).values()) for stage in found.stages]
-    start = 0 if len(rows) > 1 else 1
-    print_table(columns[start:], [row[start:] for row in rows])
-    print_notes(found.warnings)
+    for sentence in found.headlines:
+        say(printable(sentence), style="bold yellow")
+    tied = f", {found.tied} tied tensor{'s' if found.tied > 1 else ''} counted once" if found.tied else ""
+    tensors = f"{found.tensors} tensor{'s' if found.tensors > 1 else ''}"
+    say(f"{tensors}, {found.parameters:,} parameters{tied}; {found.skipped} skipped")
+    for stage in found.stages:
+        say(printable(_norms(stage)))
+    for part in found.components:
+        say(printable(_component(part)))
+    for line in _skipped(found):
+        say(printable(line))
+    print_notes(warning for warning in found.warnings if warning not in found.headlines)
     say(
         f"run file: {found.run}   (next: normscope fit {found.run}, normscope report {found.run})",
         style="dim",
     )
+
+
+def _norms(stage: StageSummary) -> str:
+    """One stage: its steps and its norms, each with what it is the norm of."""
+    name = f"{stage.stage}: " if stage.stage else ""
+    many = stage.checkpoints > 1
+    steps = f"steps {stage.first_step} to {stage.last_step}" if many else f"step {stage.last_step}"
+    count = f"{stage.checkpoints} checkpoint{'s' if many else ''}"
+    body = f"norm{of_scope(stage.scope)} {_ends(stage.norm_first, stage.norm_last, many)}"
+    whole = _ends(stage.norm_all_first, stage.norm_all_last, many)
+    beside = f"; {rest_words('body')} {whole}" if stage.scope == "body" else ""
+    if stage.scope == "body" and (stage.norm_first, stage.norm_last) == (
+        stage.norm_all_first,
+        stage.norm_all_last,
+    ):
+        beside = ", which is all there is: no embeddings and no output head were found"
+    return f"{name}{count}, {steps}: {body}{beside}"
+
+
+def _component(part: ComponentSummary) -> str:
+    stage = f"{part.stage}, " if part.stage else ""
+    ends = _ends(part.norm_first, part.norm_last, part.norm_first != part.norm_last)
+    count = (
+        "1 parameter, norm"
+        if part.parameters == 1
+        else f"{part.parameters:,} parameters, norm of all of them"
+    )
+    return f"  {stage}{part.component}: {count} {ends}"
+
+
+def _ends(first: float, last: float, many: bool) -> str:
+    return f"{number(first)} → {number(last)}" if many else number(last)
+
+
+def _skipped(found: Summary) -> list[str]:
+    """What is not measured, grouped by the reason; copies of different tensors are one group."""
+    reasons: dict[str, list[str]] = {}
+    for each in found.skipped_tensors:
+        reasons.setdefault(re.sub(r"copy of \S+$", "copy", each.reason), []).append(each.name)
+    lines = [f"  not measured: {some(names)} ({reason})" for reason, names in reasons.items()]
+    rest = sum(map(len, list(reasons.values())[MOST_REASONS:]))
+    return [*lines[:MOST_REASONS], *([f"  and {rest} more: --json lists all"] if rest else [])]

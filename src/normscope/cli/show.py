@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import By, JsonFlag, SeriesArgument, ShownMeasure, extent
-from normscope.cli.output import console, print_json, print_table
+from normscope.cli.output import console, print_doubts, print_json, print_table
 
 if TYPE_CHECKING:
     from normscope.theory.measures.long_table import LongTable
@@ -36,6 +37,7 @@ def show(
     from normscope.theory.measures.long_table import long_table
 
     found = long_table(source, measure, by=by, **chosen)
+    print_doubts(found.findings, json)
     if json:
         print_json(found.table)
     elif by == "total":
@@ -47,7 +49,8 @@ def show(
 def _print_by_step(found: LongTable) -> None:
     """One row per step, one column per measure."""
     (group,) = found.groups
-    print_table(["step", *found.measures], ([step, *found.values(step, group)] for step in found.steps))
+    names = [f"{name}{of_scope(found.scope)}" for name in found.measures]
+    print_table(["step", *names], ([step, *found.values(step, group)] for step in found.steps))
 
 
 def _print_by_group(found: LongTable) -> None:
@@ -55,6 +58,6 @@ def _print_by_group(found: LongTable) -> None:
     steps = found.spread(MOST_STEPS)
     for measure in found.measures:
         rows = ([name, *(found.value(step, name, measure) for step in steps)] for name in found.groups)
-        print_table(["group", *map(str, steps)], rows, title=measure)
+        print_table(["group", *map(str, steps)], rows, title=f"{measure}{of_scope(found.scope)}")
     if len(steps) < len(found.steps):
         console().print(f"{len(steps)} of {len(found.steps)} steps; --json has them all", style="dim")

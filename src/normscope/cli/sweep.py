@@ -108,11 +108,18 @@ def _refuse_unused(given: set[str], config: SweepConfig) -> None:
     refuse_unused(given, [cell.config for cell in make_cells(config.base, config.cells, config.seeds)])
 
 
+COLUMNS = {"body_norm_start": "norm of the body at the start", "body_norm_end": "at the end"}
+
+
 def _print(result: SweepResult) -> None:
     table = result.table
-    names = [name for name in table.columns if not name.startswith("body_")]
-    print_table(names, zip(*(table[name] for name in names), strict=True))
+    names = [
+        name for name in table.columns if name not in ("norm_start", "norm_end")
+    ]  # as on the page: the body
+    print_table(
+        [COLUMNS.get(name, name) for name in names], zip(*(table[name] for name in names), strict=True)
+    )
     print()
-    for message in result.messages:
+    for message in (result.messages[0], result.messages[-1]):  # the columns above say their scope
         console().print(message, markup=False)
     console().print(f"next: normscope report {result.out} -o sweep.html", markup=False)

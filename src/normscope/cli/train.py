@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from normscope.cli.lab_options import CONFIG_OPTIONS, SIZE_NAMES, TRAINING_OPTIONS, lab_config
 from normscope.cli.option_groups import gathers, option
 from normscope.cli.options import Device, JsonFlag
-from normscope.cli.output import console, print_json, print_table, progress_bar
+from normscope.cli.output import console, number, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
@@ -68,11 +68,13 @@ def _print(result: TrainResult) -> None:
         ("parameters", f"{result.parameters:,}"),
         ("steps", result.steps),
         ("loss", result.loss),
-        ("norm at the start", result.norm_start),
-        ("norm at the end", result.norm_end),
+        ("norm of the body at the start", result.body_norm_start),
+        ("norm of the body at the end", result.body_norm_end),
+        ("with embeddings and head at the start", result.norm_start),
+        ("with embeddings and head at the end", result.norm_end),
         *((name.replace("_", " "), value) for name, value in result.evaluation.items()),
     ]
-    print_table(("", ""), [(name, f"{v:.6g}" if isinstance(v, float) else str(v)) for name, v in rows])
+    print_table(("", ""), [(name, number(value)) for name, value in rows])
     say = console()
     say.print(f"\ncheckpoints  {result.checkpoints}\nrun file     {result.run}", markup=False)
     say.print(f"next: normscope report {result.run} -o report.html", markup=False)

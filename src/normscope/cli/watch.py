@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normscope.anatomy import of_scope, rest_words
 from normscope.cli.option_groups import gathers, refuse_unused
 from normscope.cli.options import By, JsonFlag, RunArgument, Scope, refresh
 from normscope.cli.output import console, number, print_json
@@ -74,15 +75,17 @@ def _page(state: LiveState) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    scalars = [f"{name} {number(value)}" for name, value in state.scalars.items()]
+    shown = () if "body_norm" not in state.scalars else ("norm", "body_norm")  # the lab's, as in `_norm`
+    scalars = [f"{name} {number(value)}" for name, value in state.scalars.items() if name not in shown]
     head = [
         f"step {state.step}",
+        _norm(state),
         *scalars,
         f"{state.records} records",
         f"written {state.seconds_ago:.0f} s ago",
     ]
     grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("group", no_wrap=True)
+    grid.add_column(f"group{of_scope(state.scope)}", no_wrap=True)
     for name in COLUMNS:
         grid.add_column(name, justify="right")
     for group in state.groups:
@@ -90,6 +93,14 @@ def _page(state: LiveState) -> Group:
         grid.add_row(Text(printable(group.group)), *cells, style="bold" if group.group == "total" else "")
     warnings = [Text(f"! step {a['step']}: {printable(a['message'])}", style="red") for a in state.alarms]
     return Group(Text(" · ".join(map(printable, head))), grid, *warnings)
+
+
+def _norm(state: LiveState) -> str:
+    """The norm of the scope, and beside it that of the other one, if they differ."""
+    total = state.groups[0].norm
+    rest = state.norm_body if state.scope == "all" else state.norm_all
+    beside = "" if rest in (None, total) else f"; {rest_words(state.scope)} {number(rest)}"
+    return f"norm{of_scope(state.scope)} {number(total)}{beside}"
 
 
 def _short(value: float | None) -> str:

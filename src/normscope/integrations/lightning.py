@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.errors import MissingExtra
+from normscope.integrations.loggers import SCOPE, scope_sentence
 from normscope.integrations.monitor_callback import MonitorCallback
 
 try:
@@ -43,6 +44,9 @@ class NormMonitor(MonitorCallback, Callback):
         made = trainer.global_step // max(1, len(trainer.optimizers))
         model = trainer.strategy.model or pl_module
         self._start(model, trainer.optimizers, made if self._loaded is None else self._loaded)
+        if self.monitor is not None:
+            for logger in trainer.loggers:
+                logger.log_hyperparams({SCOPE: scope_sentence(self.monitor.scope)})
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -12,23 +12,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from normscope.anatomy import scope_words
 from normscope.errors import UsageError
-from normscope.optional import require
+from normscope.plugins import require
 from normscope.weights.monitor.monitor_options import LoggedValues
 
 STEP = "normscope/step"
+SCOPE = "normscope_scope"
+"""Where a tracker keeps which parameters the values count: in a run's config, tags or texts."""
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """A logger with a name, under which its problems are reported."""
+    """A logger with a name, under which its problems are reported.
+
+    `describe_in` keeps a sentence about the values where people see it.
+    """
 
     name: str
     send: Callable[[LoggedValues, int], None]
+    describe_in: Callable[[str], None] = lambda sentence: None
 
     def __call__(self, values: LoggedValues, step: int) -> None:
         """Send the values of a step."""
         self.send(values, step)
+
+    def describe(self, scope: str) -> None:
+        """Say which parameters the values count."""
+        self.describe_in(scope_sentence(scope))
+
+
+def scope_sentence(scope: str) -> str:
+    """Which parameters the values of a scope count."""
+    without = ", without embeddings and output head" if scope == "body" else ""
+    return f"the values count {scope_words(scope)}{without}"
 
 
 def tensorboard(where: str | os.PathLike[str] | Any) -> Tracker:
@@ -45,7 +62,7 @@ def tensorboard(where: str | os.PathLike[str] | Any) -> Tracker:
             writer.add_scalar(key, value, step)
         writer.flush()
 
-    return Tracker("tensorboard", send)
+    return Tracker("tensorboard", send, lambda sentence: writer.add_text(SCOPE, sentence))
 
 
 def wandb(run: Any = None) -> Tracker:
@@ -59,7 +76,11 @@ def wandb(run: Any = None) -> Tracker:
         raise UsageError("no Weights & Biases run is active: call wandb.init(...) first, or pass the run")
     target.define_metric(STEP, hidden=True)
     target.define_metric("normscope/*", step_metric=STEP)
-    return Tracker("wandb", lambda values, step: target.log({**values, STEP: step}))
+    return Tracker(
+        "wandb",
+        lambda values, step: target.log({**values, STEP: step}),
+        lambda sentence: target.config.update({SCOPE: sentence}, allow_val_change=True),
+    )
 
 
 def mlflow(run_id: str | None = None) -> Tracker:
@@ -76,7 +97,7 @@ def mlflow(run_id: str | None = None) -> Tracker:
     def send(values: LoggedValues, step: int) -> None:
         package.log_metrics(dict(values), step=step, run_id=chosen)
 
-    return Tracker("mlflow", send)
+    return Tracker("mlflow", send, lambda sentence: package.MlflowClient().set_tag(chosen, SCOPE, sentence))
 
 
 def trackio(run: Any = None) -> Tracker:
@@ -85,7 +106,11 @@ def trackio(run: Any = None) -> Tracker:
     target = run or package.context_vars.current_run.get()
     if target is None:
         raise UsageError("no trackio run is active: call trackio.init(project=...) first, or pass the run")
-    return Tracker("trackio", lambda values, step: target.log(metrics=dict(values), step=step))
+    return Tracker(
+        "trackio",
+        lambda values, step: target.log(metrics=dict(values), step=step),
+        lambda sentence: target.config.update({SCOPE: sentence}),  # sent with the run's first values
+    )
 
 
 TRACKERS: Mapping[str, Callable[..., Tracker]] = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from normscope.anatomy import of_scope, rest_words
 from normscope.errors import NormscopeError, SeriesError
 from normscope.run import Run
 from normscope.table import Value
@@ -46,13 +47,28 @@ class Direction:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The norm of some parameters at both ends of a series; `words` say which parameters these are."""
+
+    words: str
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
 class Highlights:
-    """The numbers of a summary; None where something is not known."""
+    """The numbers of a summary; None where something is not known.
+
+    `scope` says which parameters are measured. `beside` is the norm with embeddings and head (or without
+    them, if they are in the scope), if there are any.
+    """
 
     first_step: int
     last_step: int
     first_norm: float
     last_norm: float
+    scope: str
+    beside: Ends | None
     turn: Turn | None
     fit: GrowthFit | None
     direction: Direction | None
@@ -62,7 +78,7 @@ class Highlights:
 class Results:
     """What a report draws of one stage or series: every result that follows from its norms and sums.
 
-    `no_fit` says why there is no fit.
+    `no_fit` says why there is no fit. What the scan found wrong with the series is not repeated in these.
     """
 
     norms: Series
@@ -89,19 +105,20 @@ def answer(run: Run, *, scope: str | None = None, stage: str | None = None) -> A
     (norms,) = series(run, scope=scope, stage=stage)
     fit = fit_growth(run, scope=scope, stage=stage)
     total = group(run, scope=scope or "body", stage=stage)
-    facts = _facts(highlights(norms, fit, total)) | _budget_fact(total)
+    beside = other_scope(run, total, stage)
+    facts = _facts(highlights(norms, fit, total, beside)) | _budget_fact(total)
     return Answer(fit.sentences, facts, fit.laws)
 
 
 def run_results(run: Run, stage: str, total: Grouped) -> Results:
     """The results of one stage of a run; `total` are its sums over the whole body."""
     (norms,) = series(run, stage=stage)
-    norms = replace(norms, name="The norm")
+    norms = replace(norms, name=norms.subject, findings=())
     fit, no_fit = _fit(norms)
     budgets = _budgets(run, stage)
     return Results(
         norms=norms,
-        highlights=highlights(norms, fit, total),
+        highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
         fit=fit,
         no_fit=no_fit,
         layer_fits=_layer_fits(run, stage, len(norms)),
@@ -113,6 +130,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
 
 def series_results(norms: Series) -> Results:
     """The results of a series of norms, where nothing else is known."""
+    norms = replace(norms, findings=())
     fit, no_fit = _fit(norms)
     t5 = reference("t5-base")
     published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
@@ -128,13 +146,26 @@ def series_results(norms: Series) -> Results:
     )
 
 
-def highlights(norms: Series, fit: GrowthFit | None, total: Grouped | None = None) -> Highlights:
+def other_scope(run: Run, total: Grouped, stage: str | None) -> Ends | None:
+    """The norm of the other scope at both ends; None if both scopes are the same parameters."""
+    rest = group(run, scope="body" if total.scope == "all" else "all", stage=stage)
+    if rest.numel.sum() == total.numel.sum():
+        return None
+    norms = rest.measure("norm")[:, 0]
+    return Ends(rest_words(total.scope), float(norms[0]), float(norms[-1]))
+
+
+def highlights(
+    norms: Series, fit: GrowthFit | None, total: Grouped | None = None, beside: Ends | None = None
+) -> Highlights:
     """The numbers of a summary; `total` are the sums over the whole scope, where they are known."""
     return Highlights(
         first_step=int(norms.steps[0]),
         last_step=int(norms.steps[-1]),
         first_norm=float(norms.values[0]),
         last_norm=float(norms.values[-1]),
+        scope=norms.scope,
+        beside=beside,
         turn=_turn(norms),
         fit=fit,
         direction=None if total is None else _direction(total),
@@ -182,9 +213,11 @@ def _layer_fits(run: Run, stage: str, points: int) -> GroupFits | None:
     if points < ENOUGH_TO_CHOOSE or not 1 < layers <= MOST_LAYERS:
         return None
     try:
-        return fit_groups(run, by="layer", stage=stage)
+        found = fit_groups(run, by="layer", stage=stage)
     except SeriesError:
         return None
+    said = found.fits[0].data.warnings  # a report says these once, before everything else
+    return replace(found, sentences=found.sentences[len(said) :])
 
 
 def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
@@ -207,10 +240,12 @@ def _forecast(norms: Series, rates: Rates | None) -> Forecast | None:
 
 def _facts(found: Highlights) -> dict[str, Value]:
     facts: dict[str, Value] = {
-        f"norm at step {found.first_step}": found.first_norm,
-        f"norm at step {found.last_step}": found.last_norm,
+        f"norm{of_scope(found.scope)} at step {found.first_step}": found.first_norm,
+        f"norm{of_scope(found.scope)} at step {found.last_step}": found.last_norm,
         "growth": f"{found.last_norm / found.first_norm:.3f} ×" if found.first_norm else None,
     }
+    if beside := found.beside:
+        facts[beside.words] = f"{beside.first:.6g} → {beside.last:.6g}"
     if found.fit is not None:
         facts["law"] = f"{found.fit.best}: {found.fit.law().formula}"
         if exponent := found.fit.exponent:
@@ -228,4 +263,5 @@ def _budget_fact(total: Grouped) -> dict[str, Value]:
     if radial + diffusive == 0:
         return {}
     parts = f"{radial:.4g} radial + {diffusive:.4g} diffusive"
-    return {"norm budget": f"Δ‖θ‖² = {radial + diffusive:.4g} = {parts}"}
+    whose = of_scope(total.scope)
+    return {"norm budget": f"Δ‖θ‖²{whose} = {radial + diffusive:.4g} = {parts}"}

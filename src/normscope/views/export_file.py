@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from normscope.anatomy import in_body
 from normscope.atomic_write import atomic_write
 from normscope.errors import MissingExtra, RunFileError, UsageError
 from normscope.run import Run
@@ -15,7 +16,7 @@ from normscope.table import Table
 from normscope.theory.measures.series_sources import Source, load_one
 
 COLUMNS = (
-    *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel"),
+    *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
     *("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite"),
     *("grad_sumsq", "grad_dot", "lr", "weight_decay"),
 )
@@ -23,14 +24,20 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that star
 
 
 def weight_table(run: Run) -> Table:
-    """Every row of sums with its tensor; prev_step is None for a first checkpoint."""
-    names = [
-        f"tensor.{c}" if c in ("component", "layer", "role", "numel") else f"weight.{c}" for c in COLUMNS
-    ]
-    names[2], names[3] = "nullif(prev_step, -1)", "tensor.name"
-    joined = "weight JOIN tensor ON tensor.id = weight.tensor"
+    """Every row of sums with its tensor; prev_step is None for a first checkpoint. Tied tensors appear once.
+
+    The rows of one step and one prev_step add up to all parameters, those with `in_body` to the body.
+    (A step has several prev_step if it was compared with several earlier ones.)
+    """
+    of_tensor = {name: f"tensor.{name}" for name in ("component", "layer", "role", "numel")}
+    special = {"prev_step": "nullif(prev_step, -1)", "tensor": "tensor.name", "in_body": "tensor.id"}
+    names = [(of_tensor | special).get(name, f"weight.{name}") for name in COLUMNS]
+    joined = "weight JOIN tensor ON tensor.id = weight.tensor WHERE tensor.tied_to IS NULL"
     sql = f"SELECT {', '.join(names)} FROM {joined} ORDER BY 1, 2, weight.tensor, 3"
-    return Table.from_rows(COLUMNS, run.query(sql))
+    body = {tensor.id: in_body(tensor.role, tensor.shape) for tensor in run.tensors()}
+    place = COLUMNS.index("in_body")
+    rows = ((*row[:place], body[row[place]], *row[place + 1 :]) for row in run.query(sql))
+    return Table.from_rows(COLUMNS, rows)
 
 
 def export(source: Source, output: str | os.PathLike[str]) -> Path:
@@ -66,7 +73,8 @@ def _table(source: Source) -> Table:
         with Run(source) as run:
             return weight_table(run)
     series = load_one(source)
-    return Table({"step": series.steps.tolist(), series.unit or "value": series.values.tolist()})
+    scope = {"scope": [series.scope] * len(series)} if series.scope else {}
+    return Table({"step": series.steps.tolist(), series.unit or "value": series.values.tolist(), **scope})
 
 
 def _write_csv(table: Table, path: Path) -> None:

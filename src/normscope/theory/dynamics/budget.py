@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.anatomy import of_scope, scope_words
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_kind
+from normscope.remarks import Finding, unsound_sentence
 from normscope.run import Run
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.interval_sums import IntervalSums, sums_from_cosine, sums_of_group
@@ -32,6 +34,7 @@ from normscope.theory.measures.series_sources import (
     is_bundled,
     opened_run,
     refuse_run_options,
+    stage_findings,
 )
 from normscope.theory.measures.time_series import reference
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
@@ -46,6 +49,7 @@ class NormBudget(Tabular):
     radial + diffusive = growth = decay + gradient; the latter two are None if the rates are unknown.
     `diffusive_share` is diffusive/growth: above 1 if the radial part is negative, None if ρ² fell.
     `alignment` is the mean cosine between the parameters and the next update, weighted by its size.
+    `scope` says which parameters were measured, where that is known.
 
     >>> import normscope as ns
     >>> budget = ns.norm_budget("t5-base")[0]
@@ -67,6 +71,7 @@ class NormBudget(Tabular):
     alignment: float
     sentences: tuple[str, ...]
     intervals: Table
+    scope: str = ""
 
     @property
     def table(self) -> Table:
@@ -83,6 +88,8 @@ class NormBudget(Tabular):
 class NormBudgets(ResultSequence[NormBudget]):
     """The budgets of all groups of a source; a sequence of `NormBudget`.
 
+    `scope` and `findings` are as in `GrowthFit`.
+
     >>> import normscope as ns
     >>> budgets = ns.norm_budget("t5-base")
     >>> len(budgets), budgets.table["group"], budgets.table["until"]
@@ -92,6 +99,7 @@ class NormBudgets(ResultSequence[NormBudget]):
     by: str
     groups: tuple[NormBudget, ...]
     scope: str = ""
+    findings: tuple[Finding, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -104,8 +112,10 @@ class NormBudgets(ResultSequence[NormBudget]):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """The sentences of the budget, if there is only one group."""
-        return self.groups[0].sentences if len(self.groups) == 1 else ()
+        """Whether the series is not sound; then the sentences of the budget, if there is only one group."""
+        unsound = unsound_sentence(self.findings)
+        own = self.groups[0].sentences if len(self.groups) == 1 else (f"Norm budgets{of_scope(self.scope)}.",)
+        return (unsound, *own) if unsound else own
 
     @property
     def parts(self) -> tuple[NormBudget, ...]:
@@ -139,7 +149,8 @@ def norm_budget(
     selection = Selection(None, by, scope, stage, since, until)
     with opened_run(source) as run:
         if run is not None:
-            return NormBudgets(by, tuple(_of_run(run, selection, rates)), scope or "body")
+            budgets = tuple(_of_run(run, selection, rates))
+            return NormBudgets(by, budgets, budgets[0].scope, stage_findings(run, stage))
     refuse_run_options(source, selection)
     if not (is_bundled(source) and str(source) == "t5-base"):
         raise UsageError(
@@ -161,11 +172,15 @@ def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBud
             f"{run.path} contains no two consecutive checkpoints{where}, which a norm budget needs; "
             "scan at least two, or choose other steps"
         )
-    return [budget(sums, selection.since, selection.until, rates) for sums in found]
+    return [budget(sums, selection.since, selection.until, rates, grouped.scope) for sums in found]
 
 
 def budget(
-    sums: IntervalSums, since: int = 0, until: int | None = None, rates: Rates | None = None
+    sums: IntervalSums,
+    since: int = 0,
+    until: int | None = None,
+    rates: Rates | None = None,
+    scope: str = "",
 ) -> NormBudget:
     """Add up one group's intervals from `since` to `until`, and say what they mean."""
     kept = sums.between(since, until)
@@ -188,6 +203,7 @@ def budget(
         alignment=_mean_alignment(kept),
         sentences=(),
         intervals=_table(kept, decay),
+        scope=scope,
     )
     return replace(result, sentences=(*_sentences(result), *_course(kept)))
 
@@ -223,7 +239,8 @@ def _table(sums: IntervalSums, decay: NDArray[np.float64] | None) -> Table:
 
 def _sentences(result: NormBudget) -> list[str]:
     when = f"since step {result.since:,}" if result.since else f"up to step {result.until:,}"
-    sentences = [f"{result.group}: {_split(result, when)}"]
+    whole = scope_words(result.scope) if result.group == "total" else ""
+    sentences = [f"{whole[:1].upper() + whole[1:] or result.group}: {_split(result, when)}"]
     if result.decay is not None and result.gradient is not None and result.gradient > 0:
         share = -result.decay / result.gradient
         sentences.append(

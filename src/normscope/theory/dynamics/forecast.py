@@ -9,6 +9,7 @@ import numpy as np
 
 from normscope.errors import UsageError
 from normscope.option_checks import check_integer, check_kind, check_number
+from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.dynamics import (
     Equilibrium,
@@ -75,7 +76,8 @@ class Forecast(Tabular):
     at step `to`. `by_law` is (value, low, high) by the laws alone, whatever the method. `past` are the
     points that the forecast rests on, `curve` is the table of later steps. `drive` is what the gradients
     add to ρ² per η² and step; `equilibrium` is where that balances weight decay, `angle_one_step` the
-    angle between the parameters before and after one step there.
+    angle between the parameters before and after one step there. `scope` and `findings` are as in
+    `GrowthFit`.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 600_000)
@@ -98,6 +100,8 @@ class Forecast(Tabular):
     drive: float | None
     curve: Table
     past: Series = field(repr=False, compare=False)
+    scope: str = ""
+    findings: tuple[Finding, ...] = ()
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -168,7 +172,7 @@ def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rate
             result = replace(result, notes=(*result.notes, note))
     elif rates is not None:
         result = replace(result, notes=(*result.notes, _not_used(series, plan)))
-    return replace(result, sentences=tuple(forecast_sentences(result)))
+    return replace(result, sentences=(*series.warnings, *forecast_sentences(result)))
 
 
 def _not_used(series: Series, plan: Plan) -> str:
@@ -218,6 +222,8 @@ def _by_law(series: Series, steps: Array, values: Array, ahead: Array) -> Foreca
         drive=None,
         curve=_curve(ahead, value, low, high),
         past=series,
+        scope=series.scope,
+        findings=series.findings,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from normscope.anatomy import of_scope
 from normscope.theory.dynamics.dynamics import Equilibrium
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _equilibrium_sentences(result: Forecast) -> list[str]:
     where = f"With learning rate {rest.lr:g} and weight decay {rest.weight_decay:g}"
     band = f"{rest.norm:.4g} (95 % interval {rest.low:.4g} to {rest.high:.4g})"
     way = "it is there already" if not rest.steps else f"the distance halves every {rest.half_life:,} steps"
-    sentences = [f"{where} the norm settles at {band}; {way}."]
+    sentences = [f"{where} the norm{of_scope(result.scope)} settles at {band}; {way}."]
     if result.angle_one_step is not None and rest.angular_update is not None:
         sentences.append(
             f"There the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "

@@ -10,6 +10,7 @@ import numpy as np
 from normscope.errors import SeriesError
 from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
+from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.table import Table, Tabular
 from normscope.theory.laws.groups import LEVEL, holm
@@ -54,6 +55,9 @@ class GroupDifference:
 class Comparison(Tabular):
     """Two runs compared over the steps that both cover; the group that differs most comes first.
 
+    `scope_a` and `scope_b` say which parameters were measured, where that is known; `findings_a` and
+    `findings_b` are what the scans found wrong with the checkpoints.
+
     >>> import normscope as ns
     >>> comparison = ns.compare("t5-base", "t5-base")
     >>> comparison.sentences[0]
@@ -69,6 +73,10 @@ class Comparison(Tabular):
     groups: tuple[GroupDifference, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    scope_a: str
+    scope_b: str
+    findings_a: tuple[Finding, ...]
+    findings_b: tuple[Finding, ...]
     sentences: tuple[str, ...]
 
     @property
@@ -243,6 +251,10 @@ def _comparison(
         groups=tuple(groups),
         only_a=tuple(name for name in left if name not in right),
         only_b=tuple(name for name in right if name not in left),
+        scope_a=_any(left).scope,
+        scope_b=_any(right).scope,
+        findings_a=_any(left).findings,
+        findings_b=_any(right).findings,
         sentences=(),
     )
     return replace(result, sentences=tuple(comparison_sentences(result, TOLERANCE)))
@@ -250,8 +262,13 @@ def _comparison(
 
 def _measure(left: dict[str, Series], right: dict[str, Series]) -> str:
     """What was compared; both names if the sources call it differently."""
-    units = [next(iter(side.values())).unit for side in (left, right)]
+    units = [_any(side).unit for side in (left, right)]
     return joined(dict.fromkeys(unit for unit in units if unit)) or "value"
+
+
+def _any(side: dict[str, Series]) -> Series:
+    """One series of a source: all have the same unit, scope and findings."""
+    return next(iter(side.values()))
 
 
 def _with_p_values(groups: Sequence[GroupDifference]) -> list[GroupDifference]:

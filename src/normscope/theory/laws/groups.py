@@ -10,6 +10,7 @@ import numpy as np
 from normscope.errors import SeriesError
 from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
+from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series
@@ -51,6 +52,8 @@ class GroupFit:
 class GroupFits(Tabular):
     """The fits of all groups of one run; `failed` gives the reason for each group that has no fit.
 
+    `scope` and `findings` are as in `GrowthFit`.
+
     >>> import normscope as ns
     >>> fits = ns.fit_groups("t5-base", by="total")
     >>> fits.table["group"], fits.table["law"]
@@ -62,6 +65,8 @@ class GroupFits(Tabular):
     groups: tuple[GroupFit, ...]
     fits: tuple[GrowthFit, ...]
     failed: dict[str, str] = field(hash=False)
+    scope: str
+    findings: tuple[Finding, ...]
     sentences: tuple[str, ...]
 
     @property
@@ -69,6 +74,11 @@ class GroupFits(Tabular):
         """One row per group."""
         names = ("group", "law", "decided", "r2", "exponent", "low", "high", "growth", "p_value", "differs")
         return Table.from_rows(names, [[getattr(group, name) for name in names] for group in self.groups])
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The findings, in sentences."""
+        return self.sentences
 
 
 def fit_groups(
@@ -99,8 +109,17 @@ def fit_groups(
     series = load(source, Selection(measure, by, scope, stage, since, until), MIN_POINTS)
     fits, failed = _fit_all(series, seed, progress)
     groups = _compare(fits, {s.name: s for s in series})
-    sentences = group_sentences(groups, failed, by)
-    return GroupFits(by, series[0].unit or "value", groups, tuple(fits), failed, sentences)
+    first = series[0]
+    return GroupFits(
+        by=by,
+        measure=first.unit or "value",
+        groups=groups,
+        fits=tuple(fits),
+        failed=failed,
+        scope=first.scope,
+        findings=first.findings,
+        sentences=(*first.warnings, *group_sentences(groups, failed, by, first.scope)),
+    )
 
 
 def _fit_all(

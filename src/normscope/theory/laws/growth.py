@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
+from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
 from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, r_squared
@@ -58,7 +59,9 @@ class GrowthFit(Tabular):
     `best` is the answer if `decided`; otherwise the data cannot distinguish the `candidates`. `data` are
     the points that were fitted. `hardly_differ` are the laws with an R² close to the highest; `separating`
     is, for each other candidate, the step until which training would have to go on to tell them apart;
-    `autocorrelation` is that of neighbouring residuals.
+    `autocorrelation` is that of neighbouring residuals. `scope` says which parameters were measured, where
+    that is known; `findings` is what the scan found wrong with the checkpoints, and an unsound series is
+    the first of the `sentences`.
 
     >>> import numpy as np
     >>> import normscope as ns
@@ -83,6 +86,8 @@ class GrowthFit(Tabular):
     separating: Mapping[str, int | None] = field(hash=False)
     exponent: Interval | None
     autocorrelation: float | None
+    scope: str
+    findings: tuple[Finding, ...]
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     data: Series = field(repr=False, compare=False)
@@ -174,7 +179,12 @@ def fit_series(series: Series, *, seed: int = 0) -> GrowthFit:
         separating=choice.separating,
         exponent=exponent,
         autocorrelation=evidence.phi,
-        sentences=growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.subject),
+        scope=series.scope,
+        findings=series.findings,
+        sentences=(
+            *series.warnings,
+            *growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.subject),
+        ),
         notes=(*cleaned.notes, *_warnings(values), *_reservations(verdict, steps, values)),
         data=kept,
     )

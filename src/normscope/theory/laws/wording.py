@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from normscope.anatomy import of_scope, scope_words
+from normscope.remarks import unsound_sentence
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.law_choice import SAME_R2, Choice
@@ -89,13 +91,15 @@ def _paper(r2: Mapping[str, float], choice: Choice) -> str:
     return f"{sentence}; {joined(better)} fit{'s' * (len(better) == 1)} better."
 
 
-def group_sentences(groups: Sequence[GroupFit], failed: Mapping[str, str], by: str) -> tuple[str, ...]:
+def group_sentences(
+    groups: Sequence[GroupFit], failed: Mapping[str, str], by: str, scope: str = ""
+) -> tuple[str, ...]:
     """The median exponent, the groups whose exponent differs, and the groups without a fit."""
     known = [group for group in groups if group.exponent is not None]
     sentences = []
     if known:
         median = float(np.median([group.exponent for group in known if group.exponent is not None]))
-        sentences.append(_overview(len(groups), by, median))
+        sentences.append(_overview(len(groups), by, median, of_scope(scope)))
         sentences.extend(_outstanding(known, median, faster=True))
         sentences.extend(_outstanding(known, median, faster=False))
     if len(known) > 1 and all(group.p_value is None for group in known):
@@ -106,10 +110,10 @@ def group_sentences(groups: Sequence[GroupFit], failed: Mapping[str, str], by: s
     return tuple(sentences)
 
 
-def _overview(count: int, by: str, median: float) -> str:
+def _overview(count: int, by: str, median: float, whose: str) -> str:
     if count == 1:
-        return f"1 group by {by} with exponent {median:.3f}."
-    return f"{count} groups by {by}; the median of their exponents is {median:.3f}."
+        return f"1 group{whose} by {by} with exponent {median:.3f}."
+    return f"{count} groups{whose} by {by}; the median of their exponents is {median:.3f}."
 
 
 def _outstanding(groups: Sequence[GroupFit], median: float, faster: bool) -> list[str]:
@@ -121,13 +125,41 @@ def _outstanding(groups: Sequence[GroupFit], median: float, faster: bool) -> lis
 
 
 def comparison_sentences(result: Comparison, tolerance: float) -> list[str]:
-    """Which groups differ and since when, which exponents differ, and which groups only one run has."""
+    """Which groups differ and since when, which exponents differ, and which groups only one run has.
+
+    First of all, if one of the series is not sound, and if the two do not count the same parameters.
+    """
+    return [*doubt_sentences(result), *_difference_sentences(result, tolerance)]
+
+
+def doubt_sentences(result: Comparison) -> list[str]:
+    """Which of the series is not sound, and whether the two count other parameters."""
+    return [*_unsound(result), *_other_scope(result)]
+
+
+def _unsound(result: Comparison) -> list[str]:
+    sides = ((result.a, result.findings_a), (result.b, result.findings_b))
+    return [f"{name}: {text}" for name, findings in sides if (text := unsound_sentence(findings))]
+
+
+def _other_scope(result: Comparison) -> list[str]:
+    """A sentence if the two do not count the same parameters, or if that is not known."""
+    if result.scope_a == result.scope_b:
+        return []
+    sides = ((result.a, result.scope_a), (result.b, result.scope_b))
+    known = [f"{name} counts {scope_words(scope)}" for name, scope in sides if scope]
+    unknown = [f"which parameters {name} counts is not known" for name, scope in sides if not scope]
+    return [f"These may not be the same parameters: {'; '.join([*known, *unknown])}."]
+
+
+def _difference_sentences(result: Comparison, tolerance: float) -> list[str]:
     span = f"steps {result.first_step:,} to {result.last_step:,}"
+    whose = of_scope(result.scope_a) if result.scope_a == result.scope_b else ""
     if len(result.groups) == 1:
         sentences = [_single_group(result.groups[0], result, span, tolerance)]
     else:
         apart = [group for group in result.groups if group.since is not None]
-        sentences = [f"{len(apart)} of {len(result.groups)} groups by {result.by} differ over {span}."]
+        sentences = [f"{len(apart)} of {len(result.groups)} groups{whose} by {result.by} differ over {span}."]
         sentences += [f"The largest difference is in {_difference(group)}." for group in apart[:1]]
         sentences += [f"Next: {joined([_difference(group) for group in apart[1:4]])}."] if apart[1:] else []
     powers = [_both_powers(group) for group in result.groups if group.differs]
@@ -142,13 +174,15 @@ def comparison_sentences(result: Comparison, tolerance: float) -> list[str]:
 
 
 def _single_group(group: GroupDifference, result: Comparison, span: str, tolerance: float) -> str:
+    same = result.scope_a if result.scope_a == result.scope_b else ""
+    subject = f"The {result.measure}{of_scope(same)}: " if same else ""
     if group.since is None:
         bound = f"{100 * tolerance:.0f} % and noise"
-        return f"{result.a} and {result.b} do not differ by more than {bound} over {span}."
+        return f"{subject}{result.a} and {result.b} do not differ by more than {bound} over {span}."
     change = f"{100 * group.ratio - 100:+.1f} %"
     return (
-        f"{result.b} ends at {group.value_b:.4g}, {change} from the {group.value_a:.4g} of {result.a}, "
-        f"over {span}; they differ from step {group.since:,} on."
+        f"{subject}{result.b} ends at {group.value_b:.4g}, {change} from the {group.value_a:.4g} of "
+        f"{result.a}, over {span}; they differ from step {group.since:,} on."
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.errors import RunFileError
-from normscope.run import NO_PREVIOUS, Run
+from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.theory.measures import formulas
-from normscope.theory.measures.measures import grouping, tensors_in_scope
+from normscope.theory.measures.measures import grouping, scope_of, tensors_in_scope
 
 # The rows that a monitor writes: single updates, and the state before the first.
 LIVE = "stage = ? AND (prev_step = step - 1 OR prev_step = ?)"
@@ -42,6 +42,12 @@ class LiveState:
     records: int
     seconds_ago: float
     """Since the last write to the file."""
+    scope: str
+    """The parameters that the groups count: body, all, or all (no body)."""
+    norm_body: float | None
+    """Without embeddings and output head; None if there is no body."""
+    norm_all: float
+    """The norm of all parameters."""
     scalars: Mapping[str, float]
     groups: Sequence[LiveGroup]
     """First the whole scope, called `total`."""
@@ -64,7 +70,8 @@ def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
     half = run.query(
         f"SELECT MAX(step) FROM weight WHERE {LIVE} AND step <= ? AND step > 0", (*key, step // 2)
     )[0][0]
-    names = {tensor.id: group_of(tensor) for tensor in tensors_in_scope(run.tensors(), scope)}
+    tensors = run.tensors()
+    names = {tensor.id: group_of(tensor) for tensor in tensors_in_scope(tensors, scope)}
     now, before = (_Sums.by_group(run, key, at, names) for at in (step, half))
     scalars = run.query("SELECT name, value, MAX(step) FROM scalar WHERE stage = ? GROUP BY name", (stage,))
     return LiveState(
@@ -72,10 +79,19 @@ def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
         step=step,
         records=records,
         seconds_ago=max(0.0, time.time() - run.path.stat().st_mtime),
+        scope=scope_of(tensors, scope),
+        norm_body=_norm(run, key, step, tensors, "body") if scope_of(tensors, "body") == "body" else None,
+        norm_all=_norm(run, key, step, tensors, "all"),
         scalars={name: value for name, value, _ in scalars},
         groups=[_group(name, sums, before.get(name), step, half) for name, sums in now.items()],
         alarms=run.artifacts("alarm").get(stage, []),
     )
+
+
+def _norm(run: Run, key: tuple[str, int], step: int, tensors: list[TensorRow], scope: str) -> float:
+    """The norm of a whole scope at one step."""
+    names = {tensor.id: scope for tensor in tensors_in_scope(tensors, scope)}
+    return math.sqrt(_Sums.by_group(run, key, step, names)["total"].sumsq)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.measures.measures import COMPOUND
 from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
@@ -11,16 +12,22 @@ from normscope.theory.measures.series_sources import Selection, Source, load, op
 
 @dataclass(frozen=True)
 class LongTable(Tabular):
-    """The values of one measure, or of the parts of a compound one, by step and group."""
+    """The values of one measure, or of the parts of a compound one, by step and group.
+
+    `scope` says which parameters were measured, empty if that is not known; `findings` is what the scan
+    found wrong with the checkpoints.
+    """
 
     measures: tuple[str, ...]
     groups: tuple[str, ...]
     steps: tuple[int, ...]
     cells: dict[tuple[int, str, str], float]
+    scope: str = ""
+    findings: tuple[Finding, ...] = ()
 
     @property
     def table(self) -> Table:
-        """Columns step, group, measure, value: the stable JSON of `normscope show`."""
+        """Columns step, group, measure, value, scope: the stable JSON of `normscope show`."""
         keys = [
             (s, g, m)
             for m in self.measures
@@ -29,7 +36,8 @@ class LongTable(Tabular):
             if (s, g, m) in self.cells
         ]
         return Table.from_rows(
-            ("step", "group", "measure", "value"), ([*key, self.cells[key]] for key in keys)
+            ("step", "group", "measure", "value", "scope"),
+            ([*key, self.cells[key], self.scope or None] for key in keys),
         )
 
     def value(self, step: int, group: str, measure: str) -> float | None:
@@ -77,4 +85,11 @@ def long_table(
     }
     measures = dict.fromkeys(one.unit or "value" for one in found)
     groups = dict.fromkeys(one.name for one in found)
-    return LongTable(tuple(measures), tuple(groups), tuple(sorted({step for step, _, _ in cells})), cells)
+    return LongTable(
+        measures=tuple(measures),
+        groups=tuple(groups),
+        steps=tuple(sorted({step for step, _, _ in cells})),
+        cells=cells,
+        scope=found[0].scope,
+        findings=found[0].findings,
+    )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.anatomy import Place, in_scope
+from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
 from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.theory.measures import formulas
@@ -44,12 +44,14 @@ PAIRS = ("checkpoints", "updates")
 class Grouped:
     """The sums of each group at each step; arrays are [steps, groups], NaN where there is no value.
 
-    `previous` is the step that each step is compared with, NO_PREVIOUS for none.
+    `previous` is the step that each step is compared with, NO_PREVIOUS for none. `scope` is what was
+    added up: body, all, or all (no body).
     """
 
     steps: NDArray[np.int64]
     previous: NDArray[np.int64]
     groups: tuple[str, ...]
+    scope: str
     numel: Array
     sumsq: Array
     dot: Array
@@ -82,7 +84,7 @@ def run_series(
     """One series per group: the values of a measure at the steps where it has one."""
     if measure in MEASURES:
         grouped = group(run, by=by, scope=scope, stage=stage)
-        table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure))
+        table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure), grouped.scope)
     elif measure in run.measure_names():
         table = _recorded_by_plugin(run, measure, by, scope, _stage(run, stage))
     else:
@@ -92,7 +94,7 @@ def run_series(
         known = np.isfinite(table.values[:, column])
         if known.any():
             values = table.values[known, column]
-            found.append(Series(name, table.steps[known], values, unit=measure, scope=scope))
+            found.append(Series(name, table.steps[known], values, unit=measure, scope=table.scope))
     return found
 
 
@@ -113,6 +115,7 @@ class _Columns:
     steps: NDArray[np.int64]
     groups: tuple[str, ...]
     values: Array
+    scope: str
 
 
 def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str) -> _Columns:
@@ -123,7 +126,8 @@ def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str)
     """
     rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
     measured = {tensor for _, tensor, value in rows if value is not None}
-    tensors = [tensor for tensor in _tensors(run, stage, scope) if tensor.id in measured]
+    everything = _measured(run, stage)
+    tensors = [tensor for tensor in tensors_in_scope(everything, scope) if tensor.id in measured]
     names = _group_names(by, tensors)
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     ids, groups = [tensor.id for tensor in tensors], _order(by, names)
@@ -133,7 +137,8 @@ def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str)
     values = np.full((len(steps), len(ids)), np.nan)
     values[row, [column[int(tensor)] for tensor in table[kept, 1]]] = table[kept, 2]
     index = np.array([groups.index(name) for name in names], dtype=np.int64)
-    return _Columns(steps, groups, _add(values, index, len(groups)) / np.bincount(index, None, len(groups)))
+    means = _add(values, index, len(groups)) / np.bincount(index, None, len(groups))
+    return _Columns(steps, groups, means, scope_of(everything, scope))
 
 
 def group(
@@ -145,7 +150,8 @@ def group(
     ("updates"). The default is "checkpoints" if the run has at least two.
     """
     stage = _stage(run, stage)
-    tensors = _tensors(run, stage, scope)
+    measured = _measured(run, stage)
+    tensors = tensors_in_scope(measured, scope)
     names = _group_names(by, tensors)
     cube = _cube(run, stage, [tensor.id for tensor in tensors], pairs)
     groups = _order(by, names)
@@ -153,7 +159,7 @@ def group(
     index = np.array([column[name] for name in names])
     numel = np.bincount(index, [tensor.numel for tensor in tensors], len(groups)).astype(np.float64)
     sums = [_add(values, index, len(groups)) for values in cube.sums]
-    return Grouped(cube.steps, cube.previous, groups, numel, *sums)
+    return Grouped(cube.steps, cube.previous, groups, scope_of(measured, scope), numel, *sums)
 
 
 def _stage(run: Run, stage: str | None) -> str:
@@ -174,16 +180,24 @@ def _stage(run: Run, stage: str | None) -> str:
     return stage
 
 
-def _tensors(run: Run, stage: str, scope: str) -> list[TensorRow]:
-    """The measured tensors of the scope."""
+def _measured(run: Run, stage: str) -> list[TensorRow]:
+    """The tensors that have sums in a stage; one that is tied to another is counted there."""
     measured = {row[0] for row in run.query("SELECT DISTINCT tensor FROM weight WHERE stage = ?", (stage,))}
-    tensors = [tensor for tensor in run.tensors() if tensor.id in measured]
-    return tensors_in_scope(tensors, scope)
+    return [tensor for tensor in run.tensors() if tensor.id in measured and tensor.tied_to is None]
 
 
 def tensors_in_scope(tensors: list[TensorRow], scope: str) -> list[TensorRow]:
     """The tensors of a scope."""
-    return in_scope(tensors, scope, lambda tensor: (tensor.role, tensor.shape))
+    return in_scope(tensors, scope, _role_and_shape)
+
+
+def scope_of(tensors: list[TensorRow], scope: str) -> str:
+    """The scope that `tensors_in_scope` really returns: body, all, or all (no body)."""
+    return scope_used(tensors, scope, _role_and_shape)
+
+
+def _role_and_shape(tensor: TensorRow) -> tuple[str, tuple[int, ...]]:
+    return tensor.role, tensor.shape
 
 
 def _group_names(by: str, tensors: list[TensorRow]) -> list[str]:
@@ -227,8 +241,17 @@ def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
     init = dense(table[:, 7], ~np.isnan(table[:, 7]))
     before = _rows_of(sumsq, steps, previous)
     before = np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
-    first = np.broadcast_to(sumsq[:1], sumsq.shape)
+    first = np.broadcast_to(_first(sumsq, init), sumsq.shape)
     return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], every)))
+
+
+def _first(sumsq: Array, init: Array) -> Array:
+    """‖θ₀‖² of each tensor: of its first step that was compared with θ₀, which is θ₀ itself.
+
+    Steps of a monitor, and checkpoints that are gone, may be earlier.
+    """
+    at = (~np.isnan(init)).argmax(axis=0) if len(init) else np.zeros(0, dtype=np.int64)
+    return sumsq[at, np.arange(len(at))] if len(at) else np.zeros(sumsq.shape[1])
 
 
 def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from normscope.anatomy import of_scope
 from normscope.table import Table
 from normscope.theory.measures.result_sequence import ResultSequence
 from normscope.theory.measures.series_sources import Selection, Source, load
@@ -35,6 +36,13 @@ class SeriesSet(ResultSequence[Series]):
             for step, value in zip(one.steps.tolist(), one.values.tolist(), strict=True)
         )
         return Table.from_rows(("step", "group", "value"), rows)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """What was measured, after what is wrong with it, if anything is."""
+        first = self.series[0]
+        whose = of_scope(first.scope)
+        return (*first.warnings, f"{self.measure}{whose}, by {self.by}") if whose else first.warnings
 
     @property
     def parts(self) -> tuple[Series, ...]:

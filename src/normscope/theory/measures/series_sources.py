@@ -10,6 +10,7 @@ from typing import Any
 
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_integer, check_kind
+from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.theory.measures import measures
@@ -125,6 +126,14 @@ def refuse_run_options(source: Source, selection: Selection) -> None:
         )
 
 
+def source_findings(source: object) -> tuple[Finding, ...]:
+    """What the scan found wrong with any stage of a run file; nothing for any other source."""
+    if not isinstance(source, (str, Path)) or not is_run_file(Path(source)):
+        return ()
+    with Run(source) as run:
+        return tuple(run.findings())
+
+
 def _existing(source: str | Path) -> Path:
     path = Path(source)
     if not path.is_file():
@@ -146,7 +155,19 @@ def _of_run(run: Run, selection: Selection) -> list[Series]:
             f"{run.path} contains no {measure} by {selection.by}; scan its checkpoints first, at least two "
             "for a measure that compares checkpoints"
         )
-    return found
+    findings = stage_findings(run, selection.stage)
+    return [replace(series, findings=findings) for series in found]
+
+
+def stage_findings(run: Run, stage: str | None) -> tuple[Finding, ...]:
+    """What the scan found wrong with the checkpoints of a stage, or with the run as a whole.
+
+    A run with a single stage may leave out its name.
+    """
+    stages = run.stages()
+    whole = {""} - set(stages)  # a finding without a stage, in a run whose stages have names
+    wanted = set(stages) if stage is None else {stage}
+    return tuple(finding for finding in run.findings() if finding.stage in wanted | whole)
 
 
 def _single(source: Source, selection: Selection) -> Series:

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.anatomy import of_scope
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_kind
+from normscope.remarks import Finding, unsound_sentence
 from normscope.table import Table, Tabular
 from normscope.words import some
 
@@ -31,7 +33,9 @@ _STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
 class Series(Tabular):
     """The `values` of one quantity at training `steps`, in the order given, under a `name`.
 
-    `unit` names the quantity, `scope` the parameters it was measured on, where they are known.
+    `unit` names the quantity, `scope` the parameters it was measured on (body, all), where they are
+    known. `findings` are what the scan found wrong with the checkpoints; every answer about the series
+    says them first.
 
     >>> losses = ns.Series("loss", [0, 100, 200], [4.2, 3.1, 2.8])
     >>> len(losses), losses.values[losses.steps >= 100]
@@ -43,18 +47,27 @@ class Series(Tabular):
     values: NDArray[np.float64]
     unit: str = ""
     scope: str = ""
+    findings: tuple[Finding, ...] = ()
 
     def __init__(
-        self, name: str, steps: ArrayLike, values: ArrayLike, unit: str = "", scope: str = ""
+        self,
+        name: str,
+        steps: ArrayLike,
+        values: ArrayLike,
+        unit: str = "",
+        scope: str = "",
+        findings: Sequence[Finding] = (),
     ) -> None:
         texts = {"name": name, "unit": unit, "scope": scope}
         for option, text in texts.items():
             check_kind(option, text, str, "a text")
+        for finding in findings:
+            check_kind("findings", finding, Finding, "a list of Finding")
         arrays = {"steps": _integers(steps, name), "values": _vector(values, name)}
         lengths = [len(array) for array in arrays.values()]
         if lengths[0] != lengths[1]:
             raise SeriesError(f"{name}: {lengths[0]} steps but {lengths[1]} values; every point needs both")
-        for field, value in {**texts, **arrays}.items():
+        for field, value in {**texts, **arrays, "findings": tuple(findings)}.items():
             object.__setattr__(self, field, value)
 
     def __len__(self) -> int:
@@ -81,8 +94,19 @@ class Series(Tabular):
 
     @property
     def subject(self) -> str:
-        """What a sentence about the series begins with: "The norm" for the whole model, else its name."""
-        return f"The {self.unit or 'norm'}" if self.name == "total" else self.name
+        """What a sentence about the series begins with: "The norm of the body", or the name of a group."""
+        return f"The {self.unit or 'norm'}{of_scope(self.scope)}" if self.name == "total" else self.name
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What every answer about the series says first: nothing, or that it is not sound."""
+        sentence = unsound_sentence(self.findings)
+        return (sentence,) if sentence else ()
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Warnings that a notebook shows above the table."""
+        return self.warnings
 
 
 def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.anatomy import of_scope
 from normscope.theory.dynamics.budget import NormBudget
-from normscope.views.figures.lines import group_subject
+from normscope.views.figures.lines import axis_title, group_subject
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number, percent, plural
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
 from normscope.words import by_layer, printable
 
 MOST_BARS = 120
-AXIS = "change of ‖θ‖²"
 Bins = list[NDArray[np.int64]]
 NOTE = (
     "Each bar is one interval between checkpoints: ‖θ‖² changes by 2⟨θ′,Δ⟩ (radial: along the parameters) "
@@ -23,11 +23,11 @@ NOTE = (
 )
 SPLITS = (
     (
-        Button("direction", "radial and diffusive", AXIS),
+        Button("direction", "radial and diffusive"),
         (("radial", "radial 2⟨θ′,Δ⟩", palette.RADIAL), ("diffusive", "diffusive ‖Δ‖²", palette.DIFFUSIVE)),
     ),
     (
-        Button("cause", "decay and gradient", AXIS),
+        Button("cause", "decay and gradient"),
         (("decay", "weight decay", palette.category(5)), ("gradient", "gradient", palette.category(2))),
     ),
 )
@@ -56,21 +56,28 @@ def interval_figure(total: NormBudget) -> FigureSpec:
     axis = {"type": "category", "title": {"text": "step at the end of the interval"}, "nticks": 12}
     buttons = [button for button, _ in known] if len(known) > 1 else []
     return FigureSpec(
-        "budget", _title(total), traces, _layout(axis), NOTE + added, 380, buttons=buttons, wide=True
+        "budget",
+        _title(total),
+        traces,
+        _layout(axis, total.scope),
+        NOTE + added,
+        380,
+        buttons=buttons,
+        wide=True,
     )
 
 
-def _layout(xaxis: Trace) -> Trace:
-    yaxis = {"title": {"text": AXIS}, "zeroline": True}
+def _layout(xaxis: Trace, scope: str) -> Trace:
+    yaxis = {"title": {"text": axis_title("growth", scope)}, "zeroline": True}
     return {"barmode": "relative", "bargap": 0.15, "xaxis": xaxis, "yaxis": yaxis}
 
 
 def _title(total: NormBudget) -> str:
-    share = total.diffusive_share
+    share, whose = total.diffusive_share, of_scope(total.scope)
     if share is not None and share <= 1:
-        return f"{percent(share)} of the growth of ‖θ‖² is diffusive, {percent(1 - share)} radial"
+        return f"{percent(share)} of the growth of ‖θ‖²{whose} is diffusive, {percent(1 - share)} radial"
     added, taken = number(total.diffusive), number(-total.radial)
-    return f"Diffusion added {added} to ‖θ‖²; the radial part took away {taken}"
+    return f"Diffusion added {added} to ‖θ‖²{whose}; the radial part took away {taken}"
 
 
 def _column(total: NormBudget, name: str, bins: Bins) -> NDArray[np.float64]:
@@ -118,9 +125,10 @@ def group_figure(budgets: Sequence[NormBudget], by: str = "layer") -> FigureSpec
     traces = [_group_bar(ordered, *part) for part in SPLITS[0][1]]
     axis = {"type": "category", "title": {"text": by}}
     top = max(ordered, key=lambda budget: abs(budget.growth))
-    title = f"{group_subject(top.group, by)} changed most: ‖θ‖² by {number(top.growth)}"
+    scope = top.scope
+    title = f"{group_subject(top.group, by)}{of_scope(scope)} changed most: ‖θ‖² by {number(top.growth)}"
     note = f"Sums over the whole run, one bar per {by}."
-    return FigureSpec("budget-layers", title, traces, _layout(axis), note, 320, wide=True)
+    return FigureSpec("budget-layers", title, traces, _layout(axis, scope), note, 320, wide=True)
 
 
 def _group_bar(budgets: Sequence[NormBudget], measure: str, name: str, colour: str) -> Trace:

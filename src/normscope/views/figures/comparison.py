@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from normscope.anatomy import of_scope
 from normscope.theory.laws.compare import Comparison, GroupDifference
 from normscope.theory.laws.intervals import Interval
 from normscope.views.figures.lines import EXPONENT_AXIS, axis_title, category_points, error_bars
@@ -26,7 +27,7 @@ def value_figure(found: Comparison) -> FigureSpec:
     layout = {
         "barmode": "group",
         "xaxis": _group_axis(found),
-        "yaxis": {"title": {"text": axis_title(found.measure)}},
+        "yaxis": {"title": {"text": axis_title(found.measure, _scope(found))}},
     }
     note = f"Values at step {count(found.last_step)}, the last that both runs cover."
     return FigureSpec("values", _value_title(found, groups), traces, layout, note)
@@ -35,11 +36,17 @@ def value_figure(found: Comparison) -> FigureSpec:
 def _value_title(found: Comparison, groups: Sequence[GroupDifference]) -> str:
     apart = [group for group in groups if group.since is not None]
     if len(groups) == 1:
-        times = f"{number(groups[0].ratio, 3)} times the {printable(found.measure)}"
+        what = f"{printable(found.measure)}{of_scope(_scope(found))}"
+        times = f"{number(groups[0].ratio, 3)} times the {what}"
         return f"{printable(found.b)} has {times} of {printable(found.a)}"
     if not apart:
-        return f"No {found.by} differs clearly between the runs"
-    return f"{len(apart)} of {plural(len(groups), found.by)} differ between the runs"
+        return f"No {found.by}{of_scope(_scope(found))} differs clearly between the runs"
+    return f"{len(apart)} of {plural(len(groups), found.by)}{of_scope(_scope(found))} differ between the runs"
+
+
+def _scope(found: Comparison) -> str:
+    """The scope of both; empty if they differ, which the sentences say."""
+    return found.scope_a if found.scope_a == found.scope_b else ""
 
 
 def exponent_figure(found: Comparison) -> FigureSpec:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.anatomy import of_scope, scope_words
 from normscope.theory.measures.measures import Grouped
 from normscope.views.figures.groups import layer_style
-from normscope.views.figures.lines import AXIS_TITLES, by_group, curve
+from normscope.views.figures.lines import axis_title, by_group, curve
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, json_numbers, number, points_to_draw
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
@@ -37,24 +38,23 @@ def _figure(measure: str, total: Grouped, layers: Grouped) -> FigureSpec | None:
         return None
     kept = there[points_to_draw(len(there))]
     before = "step" if (total.steps - total.previous)[there].max() == 1 else "checkpoint"
-    whole = curve(
-        total.steps[kept], heights[kept], "whole model", palette.ACCENT, set="total", showlegend=False
-    )
+    whole_name = scope_words(total.scope)
+    whole = curve(total.steps[kept], heights[kept], whole_name, palette.ACCENT, set="total", showlegend=False)
     parts = [{**trace, "set": "layers"} for trace in by_group(layers, (measure,), layer_style(layers.groups))]
     return FigureSpec(
         measure,
-        _finding(measure, heights[there], total.steps[there], before),
+        _finding(measure, heights[there], total.steps[there], before, of_scope(total.scope)),
         [_zero(total), whole, *parts] if measure == "alignment" else [whole, *parts],
         {
             "yaxis": {
-                "title": {"text": AXIS_TITLES[measure].replace("checkpoint", before)},
+                "title": {"text": axis_title(measure, total.scope).replace("checkpoint", before)},
                 **_range(measure, [heights, layers.measure(measure)]),
             }
         },
         NOTES[measure].format(before=before),
         height=340,
         step_axis=True,
-        buttons=(Button("total", "whole model"), Button("layers", "by layer")),
+        buttons=(Button("total", whole_name), Button("layers", "by layer")),
     )
 
 
@@ -72,11 +72,13 @@ def _zero(total: Grouped) -> Trace:
     }  # fmt: skip
 
 
-def _finding(measure: str, heights: NDArray[np.float64], steps: NDArray[np.int64], before: str) -> str:
+def _finding(
+    measure: str, heights: NDArray[np.float64], steps: NDArray[np.int64], before: str, whose: str
+) -> str:
     first, last = number(heights[0], 3), number(heights[-1], 3)
     if len(heights) == 1:
-        return f"{measure.capitalize()} {first} between the two {before}s"
-    subject = f"Cosine between {before}s" if measure == "cosine" else "Alignment of updates with parameters"
+        return f"{measure.capitalize()}{whose} {first} between the two {before}s"
+    subject = f"Cosine{whose} between {before}s" if measure == "cosine" else f"Alignment of updates{whose}"
     gaps = np.diff(steps)
     if measure == "cosine" and gaps.max() > UNEVEN * gaps.min():  # first and last depend on their gaps
         low = int(np.argmin(heights))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from normscope.anatomy import of_scope
 from normscope.theory.laws.groups import GroupFit, GroupFits
 from normscope.views.figures.lines import EXPONENT_AXIS, category_points, error_bars, group_subject
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, SectionPart, TableSpec, Trace
-from normscope.words import by_layer
+from normscope.words import by_layer, printable
 
 
 def section_parts(found: GroupFits) -> list[SectionPart]:
@@ -28,7 +29,7 @@ def exponent_figure(found: GroupFits) -> FigureSpec:
     layout = {**_group_axis(groups, found.by), "yaxis": {"title": {"text": EXPONENT_AXIS}}}
     return FigureSpec(
         "exponents",
-        _title(differing, len(groups), found.by),
+        _title(differing, len(groups), found),
         traces,
         layout,
         "Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
@@ -50,19 +51,28 @@ def growth_figure(found: GroupFits) -> FigureSpec:
         "showlegend": False,
     }
     top = max(groups, key=lambda group: group.growth)
-    title = f"{group_subject(top.group, found.by)} grew most, by a factor of {number(top.growth, 3)}"
+    subject = f"{group_subject(top.group, found.by)}{of_scope(found.scope)}"
+    title = f"{subject} grew most, by a factor of {number(top.growth, 3)}"
     layout = {
         **_group_axis(groups, found.by),
-        "yaxis": {"title": {"text": f"{label(found.measure)}: last value / first value"}},
+        "yaxis": {
+            "title": {"text": f"{label(found.measure)}{of_scope(found.scope)}: last value / first value"}
+        },
     }
     return FigureSpec("growth", title, [bars], layout, "", 320, wide=True)
 
 
-def _title(differing: Sequence[GroupFit], count: int, by: str) -> str:
+def _title(differing: Sequence[GroupFit], count: int, found: GroupFits) -> str:
+    by, whose = found.by, of_scope(found.scope)
     if not differing:
-        return f"No {by}'s exponent differs from the others"
+        return f"No {by}{whose} has an exponent that differs from the others"
     verb = "grows" if len(differing) == 1 else "grow"
-    return f"{len(differing)} of {plural(count, by)} {verb} by a different power than the others"
+    return f"{len(differing)} of {plural(count, by)}{whose} {verb} by a different power than the others"
+
+
+def _measured(found: GroupFits) -> str:
+    """ ", norm of the body", where the scope is known."""
+    return f", {printable(found.measure)}{of_scope(found.scope)}" if found.scope else ""
 
 
 def _ordered(found: GroupFits) -> list[GroupFit]:
@@ -98,4 +108,6 @@ def _table(found: GroupFits) -> TableSpec:
         for g in _ordered(found)
     ]
     columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")
-    return TableSpec("exponents", f"The law of every {found.by}", columns, rows, folded=True)
+    return TableSpec(
+        "exponents", f"The law of every {found.by}{_measured(found)}", columns, rows, folded=True
+    )

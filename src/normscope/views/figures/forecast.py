@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from normscope.anatomy import of_scope
 from normscope.theory.dynamics.forecast import Forecast
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.lines import axis_title, measured_points
 from normscope.views.page import palette
-from normscope.views.page.formatting import count, json_numbers, number
+from normscope.views.page.formatting import count, json_numbers, label, number
 from normscope.views.page.page_parts import FigureSpec, Section, Trace
 from normscope.words import printable
 
@@ -24,13 +25,14 @@ def section(series: Series, found: Forecast) -> Section:
 
 def forecast_figure(series: Series, found: Forecast) -> FigureSpec:
     """The past, the expected course with its 95 % interval, and the equilibrium if it is near."""
-    what, value = printable(series.unit or "norm"), number(found.value)
+    unit, whose, value = series.unit or "norm", of_scope(series.scope), number(found.value)
+    points = measured_points(series, what=f"{label(unit)}{whose}")
     interval = f"95 % interval {number(found.low)} to {number(found.high)}"
     return FigureSpec(
         "forecast",
-        f"At step {count(found.to)} the {what} is expected at {value}, {interval}",
-        [*_band(found), _expected(found), measured_points(series), *_equilibrium(series, found)],
-        {"yaxis": {"title": {"text": axis_title(series.unit or "norm")}}},
+        f"At step {count(found.to)} the {printable(unit)}{whose} is expected at {value}, {interval}",
+        [*_band(found), _expected(found), points, *_equilibrium(series, found)],
+        {"yaxis": {"title": {"text": axis_title(unit, series.scope)}}},
         METHODS[found.method],
         step_axis=True,
         log_y=True,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from normscope.anatomy import ROLES
+from normscope.anatomy import ROLES, of_scope
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.measures.measures import Grouped
 from normscope.theory.measures.time_series import Series
@@ -36,8 +36,8 @@ def section(layers: Grouped, roles: Grouped, laws: GroupFits | None = None) -> S
     """The norm of each layer and of each role over the steps, and the law of each layer."""
     figures = [_measure_figure(layers, "layer"), _measure_figure(roles, "role")]
     tables = [
-        _table("layers", "First and last norm by layer", layers),
-        _table("roles", "First and last norm by role", roles),
+        _table("layers", f"First and last norm by layer,{of_scope(layers.scope)}", layers),
+        _table("roles", f"First and last norm by role,{of_scope(roles.scope)}", roles),
     ]
     laws_of_layers = exponents.section_parts(laws) if laws else []
     sentences = laws.sentences if laws else ()
@@ -46,32 +46,34 @@ def section(layers: Grouped, roles: Grouped, laws: GroupFits | None = None) -> S
 
 def _measure_figure(grouped: Grouped, by: str) -> FigureSpec:
     norms = dict(zip(grouped.groups, grouped.measure("norm")[-1], strict=True))
-    title = _largest(norms, "norm", by)
+    scope = grouped.scope
+    title = _largest(norms, "norm", by, scope)
     if len(grouped.steps) == 1:
-        return _bars(by, title, norms, "norm")
+        return _bars(by, title, norms, axis_title("norm", scope))
     traces = by_group(grouped, SHOWN_MEASURES, _style(by, grouped.groups))
     return FigureSpec(
         f"{by}s",
         title,
         [*traces, *_scale(grouped.groups, by)],
-        {"yaxis": {"title": {"text": axis_title("norm")}}},
+        {"yaxis": {"title": {"text": axis_title("norm", scope)}}},
         _note(grouped.groups, by),
         step_axis=True,
         log_y=True,
-        buttons=measure_buttons(SHOWN_MEASURES, traces),
+        buttons=measure_buttons(SHOWN_MEASURES, traces, scope),
     )
 
 
 def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
     """One measure of every group over the steps: a line per group, coloured as in the report."""
     last = {series.name: float(series.values[-1]) for series in found}
-    title = _largest(last, measure, by)
+    scope = found[0].scope
+    title = _largest(last, measure, by, scope)
     if all(len(series) == 1 for series in found):
-        return _bars(by, title, last, measure)
+        return _bars(by, title, last, axis_title(measure, scope))
     place = {series.name: series for series in found}
     looks = styled(list(place), _style(by, place))
     traces = [_series_line(place[name], measure, look) for name, look in looks]
-    layout = {"yaxis": {"title": {"text": axis_title(measure)}}}
+    layout = {"yaxis": {"title": {"text": axis_title(measure, scope)}}}
     return FigureSpec(
         f"{by}s",
         title,
@@ -144,7 +146,7 @@ def _note(groups: Sequence[str], by: str) -> str:
     return " ".join(sentences)
 
 
-def _bars(by: str, title: str, heights: dict[str, float], measure: str) -> FigureSpec:
+def _bars(by: str, title: str, heights: dict[str, float], axis: str) -> FigureSpec:
     """One bar per group, for a run of one checkpoint."""
     names = by_layer(heights)
     bar = {
@@ -152,25 +154,27 @@ def _bars(by: str, title: str, heights: dict[str, float], measure: str) -> Figur
         "x": [label(name) for name in names],
         "y": json_numbers([heights[name] for name in names]),
         "marker": {"color": palette.ACCENT},
-        "hovertemplate": f"%{{x}}<br>{label(measure)} %{{y:.5g}}<extra></extra>",
+        "hovertemplate": f"%{{x}}<br>{axis} %{{y:.5g}}<extra></extra>",
         "showlegend": False,
     }
     layout = {
         "xaxis": {"type": "category", "title": {"text": by}},
-        "yaxis": {"title": {"text": axis_title(measure)}},
+        "yaxis": {"title": {"text": axis}},
     }
     return FigureSpec(
         f"{by}s", title, [bar], layout, "There is one checkpoint, so there is no growth to show."
     )
 
 
-def _largest(heights: dict[str, float], measure: str, by: str) -> str:
+def _largest(heights: dict[str, float], measure: str, by: str, scope: str) -> str:
     finite = {name: height for name, height in heights.items() if np.isfinite(height)}
     if not finite:
-        return f"{measure.capitalize()} by {by}"
+        return f"{measure.capitalize()}{of_scope(scope)} by {by}"
     top = max(finite, key=lambda name: finite[name])
-    largest = f"has the largest {printable(measure)} at the end, {number(finite[top])}"
-    return f"{group_subject(top, by)} {largest}"
+    whose, end = of_scope(scope), f"at the end, {number(finite[top])}"
+    if by == "stage":  # a stage has the whole scope, every other group a part of it
+        return f"{group_subject(top, by)} has the largest {printable(measure)}{whose} {end}"
+    return f"{group_subject(top, by)}{whose} has the largest {printable(measure)} {end}"
 
 
 def _table(key: str, title: str, grouped: Grouped) -> TableSpec:
@@ -181,4 +185,5 @@ def _table(key: str, title: str, grouped: Grouped) -> TableSpec:
         for name, i in order
     ]
     columns = ("group", "parameters", "norm at the start", "norm at the end", "rms at the end")
-    return TableSpec(f"norm-by-{key}", title, columns, rows, folded=True)
+    name = f"norm{of_scope(grouped.scope)}-by-{key}".replace(" ", "-")
+    return TableSpec(name, title, columns, rows, folded=True)

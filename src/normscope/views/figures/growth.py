@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.anatomy import of_scope
 from normscope.theory.laws.growth import GrowthFit, LawFit
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.laws import PAPER_LAW
@@ -43,7 +44,7 @@ def fit_figure(series: Series, fit: GrowthFit) -> FigureSpec:
 
 def _growth_figure(series: Series, title: str, traces: list[Trace], note: str) -> FigureSpec:
     layout = {
-        "yaxis": {"title": {"text": axis_title(series.unit or "norm")}},
+        "yaxis": {"title": {"text": axis_title(series.unit or "norm", series.scope)}},
         "legend": {"traceorder": "reversed"},
     }
     return FigureSpec(
@@ -52,7 +53,8 @@ def _growth_figure(series: Series, title: str, traces: list[Trace], note: str) -
 
 
 def _points(series: Series) -> Trace:
-    return measured_points(series, 7 if len(series) < 60 else 5, label(series.unit or "norm"))
+    what = f"{label(series.unit or 'norm')}{of_scope(series.scope)}"
+    return measured_points(series, 7 if len(series) < 60 else 5, what)
 
 
 def _change(series: Series) -> str:
@@ -64,7 +66,7 @@ def _change(series: Series) -> str:
 
 
 def _subject(series: Series) -> str:
-    return f"The {printable(series.unit or 'norm')}"
+    return f"The {printable(series.unit or 'norm')}{of_scope(series.scope)}"
 
 
 def _fit_title(series: Series, fit: GrowthFit) -> str:
@@ -117,8 +119,20 @@ def residual_figure(series: Series, fit: GrowthFit) -> FigureSpec:
         "mean that it does not hold, however high its R²."
     )
     return FigureSpec(
-        "residuals", "Residuals of the laws", traces, layout, note, height=260, step_axis=True, wide=True
+        "residuals",
+        f"Residuals of the laws{_whose(series)}",
+        traces,
+        layout,
+        note,
+        height=260,
+        step_axis=True,
+        wide=True,
     )
+
+
+def _whose(series: Series) -> str:
+    """ ", norm of the body", where the scope is known."""
+    return f", {printable(series.unit or 'norm')}{of_scope(series.scope)}" if series.scope else ""
 
 
 def _residual(series: Series, fit: GrowthFit, law: str) -> Trace:

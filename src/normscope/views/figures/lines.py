@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from normscope.anatomy import of_scope
 from normscope.theory.measures.measures import Grouped
 from normscope.theory.measures.time_series import Series
 from normscope.views.page import palette
@@ -16,25 +17,27 @@ from normscope.words import OUTSIDE, by_layer, printable
 
 MOST_LINES = 40
 LINE_POINTS = 160
-AXIS_TITLES = {
-    "norm": "norm ‖θ‖",
-    "rms": "root mean square",
-    "update": "update ‖Δ‖ since the previous checkpoint",
-    "distance": "distance ‖θ − θ₀‖",
-    "cosine": "cosine to the previous checkpoint",
-    "alignment": "alignment of update and parameters",
-    "growth": "change of ‖θ‖²",
-    "radial": "radial change of ‖θ‖²: 2⟨θ′,Δ⟩",
-    "diffusive": "diffusive change of ‖θ‖²: ‖Δ‖²",
-    "nonfinite": "NaN or infinite values",
+AXIS_TITLES = {  # {of} is " of the body" or the like, {and_} a new line; nothing and a space without a scope
+    "norm": "norm{of} ‖θ‖",
+    "rms": "root mean square{of}",
+    "update": "update{of} ‖Δ‖{and_}since the previous checkpoint",
+    "distance": "distance{of} ‖θ − θ₀‖",
+    "cosine": "cosine{of}{and_}to the previous checkpoint",
+    "alignment": "alignment of update{and_}and parameters{of}",
+    "growth": "change of ‖θ‖²{of}",
+    "radial": "radial change of ‖θ‖²{of}: 2⟨θ′,Δ⟩",
+    "diffusive": "diffusive change of ‖θ‖²{of}: ‖Δ‖²",
+    "nonfinite": "NaN or infinite values{of}",
 }
 EXPONENT_AXIS = "free exponent p of a·tᵖ + b"
 Style = Callable[[str, int, int], Trace]
 
 
-def axis_title(measure: str) -> str:
-    """Title of the y axis for a measure; the name itself for one that a plugin or a file named."""
-    return AXIS_TITLES.get(measure, label(measure))
+def axis_title(measure: str, scope: str = "") -> str:
+    """Title of the y axis for a measure of a scope; the name itself for one that a plugin or a file named."""
+    whose, and_ = of_scope(scope), "<br>" if scope else " "
+    title = AXIS_TITLES.get(measure)
+    return title.format(of=whose, and_=and_) if title else f"{label(measure)}{whose}"
 
 
 def group_subject(name: str, by: str) -> str:
@@ -108,10 +111,10 @@ def group_line(steps: ArrayLike, heights: ArrayLike, name: str, measure: str, lo
     return trace
 
 
-def measure_buttons(measures: Sequence[str], traces: Sequence[Trace]) -> list[Button]:
+def measure_buttons(measures: Sequence[str], traces: Sequence[Trace], scope: str) -> list[Button]:
     """A button for each measure that has a line."""
     there = {trace.get("set") for trace in traces}
-    return [Button(name, name, axis_title(name)) for name in measures if name in there]
+    return [Button(name, name, axis_title(name, scope)) for name in measures if name in there]
 
 
 def scale_bar(count: int, title: str) -> Trace:

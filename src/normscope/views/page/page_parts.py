@@ -106,21 +106,31 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Doubts:
+    """What speaks against a series: findings that are `sure` make it unsound, `hints` do not."""
+
+    sure: Sequence[str] = ()
+    hints: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Stage:
     """The report of one stage of training.
 
     `name` is "" when there is only one; `summary` are sentences, `facts` numbers beside them.
+    `doubts` are shown before everything else.
     """
 
     name: str
     summary: Sequence[str]
     facts: Sequence[Fact]
     sections: Sequence[Section]
+    doubts: Doubts | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report."""
+    """A whole report; `lists` are what was left out, folded, beside the warnings."""
 
     title: str
     subject: str
@@ -128,6 +138,7 @@ class Page:
     stages: Sequence[Stage]
     closing: Sequence[Section]
     warnings: Sequence[str] = ()
+    lists: Sequence[TableSpec] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property

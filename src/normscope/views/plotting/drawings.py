@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from normscope.anatomy import scope_words
 from normscope.errors import UsageError
+from normscope.remarks import unsound_sentence
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
 from normscope.table import Table
 from normscope.theory.dynamics.budget import NormBudget, NormBudgets
@@ -14,6 +16,7 @@ from normscope.theory.dynamics.forecast import Forecast
 from normscope.theory.laws.compare import Comparison
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit
+from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
@@ -24,15 +27,17 @@ from normscope.views.page.page_parts import FigureSpec
 from normscope.views.page.side_by_side import side_by_side
 from normscope.words import printable
 
-SCOPES = {"body": "body: without embeddings and output head", "all": "all parameters"}
-
 
 @dataclass(frozen=True)
 class Drawing:
-    """The figures of a result, the usual one first; `scope` says what they are about."""
+    """The figures of a result, the usual one first; `scope` says what they are about.
+
+    `warnings` are what is wrong with the data, and come first.
+    """
 
     scope: str
     figures: Sequence[FigureSpec]
+    warnings: Sequence[str] = ()
 
 
 def _joined(*parts: str) -> str:
@@ -40,7 +45,7 @@ def _joined(*parts: str) -> str:
 
 
 def _scope_words(scope: str) -> str:
-    return SCOPES.get(scope, scope)
+    return "the body: without embeddings and output head" if scope == "body" else scope_words(scope)
 
 
 # -- series and fits -------------------------------------------------------------------
@@ -50,7 +55,7 @@ def of_series(found: Series) -> Drawing:
     """The values of one series."""
     if not len(found):
         raise UsageError(f"{found.name} has no points, so there is nothing to draw")
-    return Drawing(_series_scope(found), [growth.series_figure(found)])
+    return Drawing(_series_scope(found), [growth.series_figure(found)], found.warnings)
 
 
 def _series_scope(found: Series) -> str:
@@ -64,7 +69,7 @@ def of_series_set(found: SeriesSet) -> Drawing:
         return of_series(found[0])
     steps = [int(step) for one in found for step in one.steps[[0, -1]]]
     scope = _joined(f"{found.measure} by {found.by}", _scope_words(found[0].scope), span(steps))
-    return Drawing(scope, [groups.series_figure(found, found.measure, found.by)])
+    return Drawing(scope, [groups.series_figure(found, found.measure, found.by)], found[0].warnings)
 
 
 def of_run(run: Run) -> Drawing:
@@ -76,13 +81,14 @@ def of_run(run: Run) -> Drawing:
         return of_series(replace(norms[0], name=name))
     named = [replace(one, name=stage or "(unnamed)") for one, stage in zip(norms, stages, strict=True)]
     scope = _joined(name, _scope_words(norms[0].scope), plural(len(stages), "stage"))
-    return Drawing(scope, [groups.series_figure(named, "norm", "stage")])
+    warnings = [f"{one.name}: {warning}" for one in named for warning in one.warnings]
+    return Drawing(scope, [groups.series_figure(named, "norm", "stage")], warnings)
 
 
 def of_growth_fit(fit: GrowthFit) -> Drawing:
     """The points with the laws, and the residuals."""
     figures = [growth.fit_figure(fit.data, fit), growth.residual_figure(fit.data, fit)]
-    return Drawing(_series_scope(fit.data), figures)
+    return Drawing(_series_scope(fit.data), figures, fit.data.warnings)
 
 
 def of_group_fits(found: GroupFits) -> Drawing:
@@ -92,37 +98,44 @@ def of_group_fits(found: GroupFits) -> Drawing:
     scope = _joined(f"{found.measure} by {found.by}", _scope_words(data.scope), span(steps))
     known = any(group.exponent is not None for group in found.groups)
     figures = [exponents.exponent_figure(found)] if known else []
-    return Drawing(scope, [*figures, exponents.growth_figure(found)])
+    return Drawing(scope, [*figures, exponents.growth_figure(found)], data.warnings)
 
 
 def of_forecast(found: Forecast) -> Drawing:
     """The past and the forecast."""
-    return Drawing(_series_scope(found.past), [forecast.forecast_figure(found.past, found)])
+    figure = forecast.forecast_figure(found.past, found)
+    return Drawing(_series_scope(found.past), [figure], found.past.warnings)
 
 
 def of_comparison(found: Comparison) -> Drawing:
     """The values of both runs, and their exponents."""
     steps = span([found.first_step, found.last_step])
-    scope = _joined(f"{found.measure} by {found.by}", f"{found.a} and {found.b}", f"{steps} of both")
+    scope = _joined(
+        f"{found.measure} by {found.by}",
+        *dict.fromkeys(_scope_words(scope) for scope in (found.scope_a, found.scope_b)),
+        f"{found.a} and {found.b}",
+        f"{steps} of both",
+    )
     figures = [comparison.value_figure(found)]
     if comparison.has_exponents(found):
         figures.append(comparison.exponent_figure(found))
-    return Drawing(scope, figures)
+    return Drawing(scope, figures, doubt_sentences(found))
 
 
-def of_norm_budget(found: NormBudget, scope: str = "") -> Drawing:
+def of_norm_budget(found: NormBudget, warnings: Sequence[str] = ()) -> Drawing:
     """The budget of every interval."""
-    words = _joined(found.group, _scope_words(scope), span([found.since, found.until]))
-    return Drawing(words, [budget.interval_figure(found)])
+    words = _joined(found.group, _scope_words(found.scope), span([found.since, found.until]))
+    return Drawing(words, [budget.interval_figure(found)], warnings)
 
 
 def of_norm_budgets(found: NormBudgets) -> Drawing:
     """The budget of every group; that of a single group by interval."""
+    warnings = found.messages[:1] if unsound_sentence(found.findings) else ()
     if len(found) == 1:
-        return of_norm_budget(found[0], found.scope)
+        return of_norm_budget(found[0], warnings)
     steps = span([step for one in found for step in (one.since, one.until)])
     words = _joined(f"norm budget by {found.by}", _scope_words(found.scope), steps)
-    return Drawing(words, [budget.group_figure(found, found.by)])
+    return Drawing(words, [budget.group_figure(found, found.by)], warnings)
 
 
 # -- results of running the network; typed Any, because importing their classes loads torch ---
@@ -186,12 +199,14 @@ def of_audit(found: Any) -> Drawing:
 
 def of_train_result(found: Any) -> Drawing:
     """Loss and norm beside each other, and every recorded scalar."""
-    figures = training.scalar_figures(ScalarRow(**_named(row, ScalarRow)) for row in found.table)
+    rows = (ScalarRow(**_named(row, ScalarRow)) for row in found.table)
+    figures = training.scalar_figures(rows, training.LAB_SCALARS)
     if not figures:
         raise UsageError(f"{found.run} contains no scalar that changes, so there is nothing to draw")
     scope = _joined(str(found.run), f"{count(found.parameters)} parameters", f"{count(found.steps)} steps")
     single = [replace(figure, key=name, height=380) for name, figure in figures.items()]
-    pair = [figures[name] for name in ("loss", "norm") if name in figures]
+    norm = "body_norm" if "body_norm" in figures else "norm"
+    pair = [figures[name] for name in ("loss", norm) if name in figures]
     both = [replace(side_by_side("training", *pair), height=380)] if len(pair) == 2 else []
     return Drawing(scope, [*both, *single])
 

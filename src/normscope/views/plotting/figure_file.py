@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from normscope.atomic_write import atomic_write
 from normscope.errors import RunFileError, UsageError
-from normscope.optional import require
+from normscope.plugins import require
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

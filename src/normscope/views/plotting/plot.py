@@ -18,7 +18,7 @@ from normscope.views.plotting.drawings import Drawing
 from normscope.views.plotting.figure_file import check_ending, is_image, write_figure
 from normscope.views.plotting.standalone import Look, standalone
 from normscope.views.plotting.step_axis import TITLES
-from normscope.words import joined
+from normscope.words import joined, printable
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -79,9 +79,10 @@ def plot(
     spec, shown = _choose(drawing, show)
     look = Look(shown, _checked(x_axis, "x_axis", tuple(TITLES), spec), y_axis, width)
     _checked(y_axis, "y_axis", Y_AXES, spec)
-    figure = standalone(spec, drawing.scope, look)
+    about = [*map(printable, drawing.warnings), drawing.scope]
+    figure = standalone(spec, about, look)
     if target is not None:
-        still = standalone(_without_hidden(spec), drawing.scope, look) if is_image(target) else figure
+        still = standalone(_without_hidden(spec), about, look) if is_image(target) else figure
         write_figure(still, target)
     return figure
 

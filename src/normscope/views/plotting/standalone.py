@@ -33,8 +33,8 @@ class Look:
     width: int = 900
 
 
-def standalone(spec: FigureSpec, scope: str, look: Look) -> Figure:
-    """Draw a figure; `scope` says under the title what it is about."""
+def standalone(spec: FigureSpec, about: Sequence[str], look: Look) -> Figure:
+    """Draw a figure; `about` says under the title what it shows."""
     from plotly.graph_objects import Figure
 
     traces = [_prepared(trace) for trace in spec.traces if trace.get("set") in (None, look.shown)]
@@ -42,7 +42,7 @@ def standalone(spec: FigureSpec, scope: str, look: Look) -> Figure:
     if spec.step_axis:
         traces, steps = on_step_axis(traces, look.x_axis)
         axes |= {name: _merged(axis, steps) for name, axis in axes.items() if name.startswith("x")}
-    subtitle = [scope, spec.note, _log_warning(traces, look)]
+    subtitle = [*about, spec.note, _log_warning(traces, look)]
     block = _title_block(spec.title, [line for line in subtitle if line], look.width)
     top = block.height + _legend_height(traces, look.width)
     layout = _merged(_base(block.title, top, spec.height, look.width), resolve(dict(spec.layout)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,17 +15,17 @@ from normscope.run_schema import is_run_file
 from normscope.theory.answer import Results, run_results, series_results
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.run_summary import summarise
-from normscope.theory.measures.series_sources import Source, load_one
+from normscope.theory.measures.series_sources import Source, load_one, stage_findings
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import heads, saturation
 from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.page import check_place, provenance, write
 from normscope.views.page.page_parts import Page, Section, Stage
-from normscope.views.reports import alarms, inventory, summary, sweep
+from normscope.views.reports import alarms, doubts, inventory, summary, sweep
 from normscope.words import printable
 
-SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete")
+SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete", "differing")
 
 
 def report(source: Source, output: str | os.PathLike[str] = "report.html") -> Path:
@@ -75,7 +75,8 @@ def run_page(run: Run) -> Page:
         subtitle=_subtitle(run),
         stages=stages,
         closing=[inventory.section(run)] if weights else [],
-        warnings=[_sentence(line) for line in summarise(run).warnings],
+        warnings=_warnings(run),
+        lists=doubts.lists(run),
         provenance=provenance(_meta(run), **_written(str(run.path))),
     )
 
@@ -88,7 +89,7 @@ def series_page(data: Series) -> Page:
         title="How the norm grows",
         subject=printable(_name(data.name)),
         subtitle=f"{plural(len(data), 'point')} · {span(data.steps.tolist())}",
-        stages=[Stage("", *summary.summary(results.highlights), sections)],
+        stages=[Stage("", *summary.summary(results.highlights), sections, doubts.doubts(data.findings))],
         closing=[],
         provenance=_written(data.name),
     )
@@ -109,10 +110,12 @@ def _stages(run: Run) -> list[str]:
 
 
 def _stage(run: Run, name: str, has_weights: bool) -> Stage:
+    found_wrong = doubts.doubts(stage_findings(run, name))
     if not has_weights:
         found = _network_sections(run, name)
         rest = [replace(section, sentences=section.sentences[1:]) for section in found]
-        return Stage(printable(name), [first for part in found for first in part.sentences[:1]], [], rest)
+        first = [sentence for part in found for sentence in part.sentences[:1]]
+        return Stage(printable(name), first, [], rest, found_wrong)
     total, layers, roles = (group(run, by=by, stage=name) for by in ("total", "layer", "role"))
     results = run_results(run, name, total)
     sections: Sequence[Section | None] = [
@@ -128,7 +131,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         Section("tables", "Tables", (), [inventory.by_step(total)]),
     ]
     kept = [section for section in sections if section is not None]
-    return Stage(printable(name), *summary.summary(results.highlights), kept)
+    return Stage(printable(name), *summary.summary(results.highlights), kept, found_wrong)
 
 
 def _network_sections(run: Run, stage: str) -> list[Section]:
@@ -156,8 +159,16 @@ def _meta(run: Run) -> dict[str, object]:
     return {key: value for key, value in run.meta.items() if key not in SHOWN_ELSEWHERE}
 
 
-def _sentence(text: str) -> str:
-    return f"{printable(text[:1].upper() + text[1:]).rstrip('.')}."
+def _warnings(run: Run) -> list[str]:
+    """The notes of the summary as sentences; a name at the beginning of one keeps its spelling."""
+    names = {each.label for each in run.left_out()} | {tensor.name for tensor in run.tensors()}
+    return [_sentence(line, names) for line in summarise(run).warnings]
+
+
+def _sentence(text: str, names: Set[str]) -> str:
+    first = text.partition(" ")[0].rstrip(",:")
+    kept = text if first in names else text[:1].upper() + text[1:]
+    return f"{printable(kept).rstrip('.')}."
 
 
 def _name(source: object) -> str:

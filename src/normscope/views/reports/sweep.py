@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from normscope.anatomy import of_scope
 from normscope.errors import RunFileError
 from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.dynamics.growth_boundary import Cell
-from normscope.views.figures.sweep.cells import cell_name, curve_figure
+from normscope.views.figures.sweep.cells import NORMS, cell_name, curve_figure, sweep_scope
 from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, report_figures
 from normscope.views.page.formatting import number, plural
 from normscope.views.page.page import provenance
@@ -61,27 +62,29 @@ def _summary(found: Sequence[Cell]) -> list[str]:
     done = [cell for cell in found if cell.get("norm_end") is not None and cell["status"] == "done"]
     if not done:
         return ["No cell finished training: all failed or diverged."]
-    grown = [cell for cell in done if _end(cell) > _start(cell)]
-    sentences = [f"The norm grew in {len(grown)} of {plural(len(done), 'finished cell')}."]
+    scope = sweep_scope(found)
+    grown = [cell for cell in done if _end(cell, scope) > _start(cell, scope)]
+    whose = of_scope(scope)
+    sentences = [f"The norm{whose} grew in {len(grown)} of {plural(len(done), 'finished cell')}."]
     with_loss = [cell for cell in done if cell.get("loss") is not None]
     if with_loss:
         best = min(with_loss, key=lambda cell: float(cell["loss"]))
-        where = f"at {cell_name(best)}; there the norm {_change(best)}"
+        where = f"at {cell_name(best)}; there the norm{whose} {_change(best, scope)}"
         sentences.append(f"The lowest loss is {number(best['loss'])}, {where}.")
     return sentences
 
 
-def _start(cell: Cell) -> float:
-    return float(cell.get("body_norm_start") or cell["norm_start"])
+def _start(cell: Cell, scope: str) -> float:
+    return float(cell[f"{NORMS[scope]}_start"])
 
 
-def _end(cell: Cell) -> float:
-    return float(cell.get("body_norm_end") or cell["norm_end"])
+def _end(cell: Cell, scope: str) -> float:
+    return float(cell[f"{NORMS[scope]}_end"])
 
 
-def _change(cell: Cell) -> str:
-    verb = "grew" if _end(cell) > _start(cell) else "shrank"
-    return f"{verb} from {number(_start(cell))} to {number(_end(cell))}"
+def _change(cell: Cell, scope: str) -> str:
+    start, end = _start(cell, scope), _end(cell, scope)
+    return f"{'grew' if end > start else 'shrank'} from {number(start)} to {number(end)}"
 
 
 def _maps(found: Sequence[Cell], base: Mapping[str, Any]) -> Section:
@@ -100,7 +103,15 @@ def _maps(found: Sequence[Cell], base: Mapping[str, Any]) -> Section:
 
 def _table(found: Sequence[Cell]) -> Section:
     names = list(dict.fromkeys(name for cell in found for name in cell["changes"]))
-    columns = ("status", "norm_start", "norm_end", "body_norm_start", "body_norm_end", "loss", "update")
+    scope = sweep_scope(found)
+    norm, whose = NORMS[scope], of_scope(scope)
+    columns = {
+        "status": "status",
+        f"{norm}_start": f"norm{whose} at the start",
+        f"{norm}_end": f"norm{whose} at the end",
+        "loss": "loss",
+        f"{norm.removesuffix('norm')}update": f"update size{whose}",
+    }
     rows = [
         (
             *(_cell(cell["changes"].get(name)) for name in names),
@@ -109,7 +120,7 @@ def _table(found: Sequence[Cell]) -> Section:
         for cell in found
     ]
     failed = [(cell_name(cell), printable(str(cell["error"]))) for cell in found if cell.get("error")]
-    tables = [TableSpec("cells", "Every cell", (*names, *columns), rows, folded=True)]
+    tables = [TableSpec("cells", "Every cell", (*names, *columns.values()), rows, folded=True)]
     if failed:
         tables.append(
             TableSpec("failures", f"Errors ({len(failed)})", ("cell", "error"), failed, folded=True)

@@ -16,11 +16,12 @@ from normscope.views.figures.sweep.cells import (
     AXIS_FIELDS,
     cell_details,
     cell_name,
-    cell_result,
+    cell_outcome,
     other_changes,
+    sweep_scope,
 )
 from normscope.views.page import palette
-from normscope.views.page.formatting import json_numbers, label, number, power_of_ten
+from normscope.views.page.formatting import escape, json_numbers, label, number, power_of_ten
 from normscope.views.page.page_parts import Button, FigureSpec, Trace, balanced
 
 THEORY = "equilibrium theory"
@@ -46,9 +47,10 @@ def _loss(cell: Cell) -> float | None:
     return float(loss) if loss is not None and cell["status"] == "done" else None
 
 
+RATIO = "log₂ of end / start"
 CHANGES = (
-    CellMeasure("body_norm", "body", "log₂ of end / start", partial(measured_change, norm="body_norm")),
-    CellMeasure("norm", "all parameters", "log₂ of end / start", partial(measured_change, norm="norm")),
+    CellMeasure("body_norm", "the body", f"{RATIO}, the body", partial(measured_change, norm="body_norm")),
+    CellMeasure("norm", "all parameters", f"{RATIO}, all parameters", partial(measured_change, norm="norm")),
 )
 LOSS = CellMeasure("loss", "loss", "loss", _loss)
 
@@ -109,7 +111,7 @@ def report_figures(place: int, grid: SweepGrid, rest: str, base: Mapping[str, An
         replace(figure, key=f"{figure.key}-{place}", title=f"{figure.title}{suffix}", linked=one.key)
         for figure in balanced(maps)
     ]
-    return [*linked, replace(one, details=cell_details(grid.found))]
+    return [*linked, replace(one, details=cell_details(grid.found, sweep_scope(grid.found)))]
 
 
 def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mapping[str, Any]) -> FigureSpec:
@@ -128,7 +130,7 @@ def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mappin
     buttons = [Button(measure.key, measure.name) for measure in measures]
     return FigureSpec(
         "change",
-        _change_title(grid, measures[0]),
+        _change_title(grid, measures),
         traces,
         _layout(grid),
         height=430,
@@ -143,10 +145,15 @@ def _with_momentum(grid: SweepGrid, prefix: str, base: Mapping[str, Any]) -> lis
     return [_boundary(grid, predicted, f"{THEORY}, with momentum", "dot")]
 
 
-def _change_title(grid: SweepGrid, measure: CellMeasure) -> str:
+def _change_title(grid: SweepGrid, measures: Sequence[CellMeasure]) -> str:
+    """In how many cells the norm of each scope grew: the title stays when a button changes the scope."""
+    first, *others = (f"{measure.name} grew in {_grown(grid, measure)} cells" for measure in measures)
+    return f"The norm of {'; that of '.join([first, *others])}"
+
+
+def _grown(grid: SweepGrid, measure: CellMeasure) -> str:
     changes = [value for row in grid.table(measure.value) for value in row if value is not None]
-    whose = "the body" if measure.key == "body_norm" else "all parameters"
-    return f"The norm of {whose} grew in {sum(value > 0 for value in changes)} of {len(changes)} cells"
+    return f"{sum(value > 0 for value in changes)} of {len(changes)}"
 
 
 def loss_figure(grid: SweepGrid) -> FigureSpec:
@@ -204,13 +211,16 @@ def _ticks(axis: Sequence[float]) -> dict[str, Any]:
 
 
 def _heat(measure: CellMeasure, grid: SweepGrid, shown: list[list[float | None]], colours: Trace) -> Trace:
+    scope = "all" if measure.key == "norm" else sweep_scope(grid.found)
     return {
         "type": "heatmap",
         "x": json_numbers(_log_positions(grid.rates)),
         "y": json_numbers(_log_positions(grid.decays)),
         "z": [json_numbers([math.nan if v is None else v for v in row], 4) for row in shown],
         "customdata": grid.table(lambda cell: cell["id"]),
-        "hovertext": grid.table(lambda cell: label(cell_result(cell)).replace(": ", "<br>", 1)),
+        "hovertext": grid.table(
+            lambda cell: f"{label(cell_name(cell))}<br>{escape(cell_outcome(cell, scope))}"
+        ),
         "hovertemplate": "%{hovertext}<extra></extra>",
         "colorbar": {"title": {"text": measure.unit, "side": "right"}, "thickness": 10, "outlinewidth": 0},
         "xgap": 1,
@@ -236,7 +246,7 @@ def _failure_marks(grid: SweepGrid) -> list[Trace]:
             "x": json_numbers([x for x, _, _ in places]),
             "y": json_numbers([y for _, y, _ in places]),
             "customdata": [cell["id"] for _, _, cell in places],
-            "hovertext": [label(cell_result(cell)) for _, _, cell in places],
+            "hovertext": [f"{label(cell_name(cell))}: {cell['status']}" for _, _, cell in places],
             "hovertemplate": "%{hovertext}<extra></extra>",
             "name": "diverged or failed",
             "showlegend": True,

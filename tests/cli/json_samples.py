@@ -38,7 +38,7 @@ def samples(folder):
         "compare": [call_json("compare", folder / "a.db", folder / "b.db")],
         "report": [call_json("report", folder / "a.db", "-o", folder / "report.html")],
         "export": [call_json("export", folder / "a.db", "-o", folder / "weights.csv")],
-        "audit": [call_json("audit", series, code=1)],
+        "audit": [call_json("audit", series, code=1), call_json("audit", epochs_and_best(folder))],
         "plugins": [plugins()],
         "demo": [demo(folder)],
     }

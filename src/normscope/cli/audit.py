@@ -9,7 +9,7 @@ import typer
 
 from normscope.cli.option_groups import gathers, step_numbers
 from normscope.cli.options import AuditArgument, JsonFlag, RunFile, series
-from normscope.cli.output import console, print_json, progress_bar
+from normscope.cli.output import console, print_json, print_notes, progress_bar
 from normscope.words import printable
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def _print(found: Audit) -> None:
     hints = [finding for finding in found.findings if finding.confidence < SURE]
     rules = "; ".join(f"{stage}: {rule}" if stage else rule for stage, rule in found.spacing.items())
     say(f"{found.checkpoints} checkpoint{'' if found.checkpoints == 1 else 's'}, {printable(rules)}")
+    for each in found.left_out:
+        say(printable(f"left out: {each.label} ({each.reason})"))
+    print_notes(found.notes)
     for finding in sure:
         say(_line(finding))
     for finding in hints:

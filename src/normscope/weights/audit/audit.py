@@ -20,7 +20,7 @@ from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSour
 from normscope.errors import CheckpointError, RunFileError, UsageError
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
-from normscope.remarks import Finding, sound
+from normscope.remarks import Finding, LeftOut, sound
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
@@ -42,6 +42,7 @@ class Audit(Tabular):
     `spacing` is the rule that the steps follow, by stage. `checked` are the kinds of findings
     that were looked for; a run file contains no headers, so it cannot show all kinds. Of a single
     checkpoint, `sound` is true, and so is `nothing_to_compare`: nothing could contradict its label.
+    `left_out` are checkpoints that were found and are not part of the series; `notes` say how it was read.
 
     >>> gap = ns.Finding("gap", (3000,), "step 3000 is missing", 0.9)
     >>> ns.Audit(False, (gap,), "checkpoints/", 9, {"": "every 1000"}, ("gap",)).messages
@@ -55,6 +56,8 @@ class Audit(Tabular):
     spacing: Mapping[str, str] = field(hash=False)
     checked: tuple[str, ...]
     nothing_to_compare: bool = False
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def table(self) -> Table:
@@ -116,7 +119,8 @@ def audit(
                     findings += stage.from_weights(sums)
     rules = {stage.name: stage.rule for stage in stages}
     counts = [len(stage.steps) for stage in stages]
-    return _result(findings, series.name, counts, rules, tuple(KINDS))
+    found = _result(findings, series.name, counts, rules, tuple(KINDS))
+    return replace(found, left_out=series.left_out, notes=series.notes)
 
 
 def _refuse_options(source: Run | str | os.PathLike[str], options: Mapping[str, object]) -> None:
@@ -147,7 +151,7 @@ def _audit_run(run: Run) -> Audit:
         found = check_sums(run, stage, digests)
         findings += [finding.of_stage(stage) for finding in (*spacing.findings, *found)]
     checked = tuple(kind for kind in KINDS if kind not in FROM_HEADERS)
-    return _result(findings, str(run.path), counts, rules, checked)
+    return replace(_result(findings, str(run.path), counts, rules, checked), left_out=tuple(run.left_out()))
 
 
 def _result(

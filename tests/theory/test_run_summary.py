@@ -130,4 +130,4 @@ def test_the_share_of_unknown_names(tmp_path):
     sumsq = {name: float(value.double().square().sum()) for name, value in states[20].items()}
     share = sumsq["zz.qq"] / (sumsq["zz.qq"] + sumsq["h.0.mlp.c_fc.weight"])
     assert (found.unknown_names, found.unknown_share) == (1, pytest.approx(share, rel=1e-6))
-    assert any(f"they hold {100 * share:.0f} % of the body's ‖θ‖²" in text for text in found.warnings)
+    assert any(f"zz.qq; it holds {100 * share:.0f} % of the body's ‖θ‖²" in text for text in found.warnings)

@@ -221,10 +221,13 @@ def _warnings(run: Run, unknown: list[str], share: float, nonfinite: int) -> lis
     if not run.meta.get("complete", True):
         warnings.append("the scan did not finish: run it again to continue")
     if unknown:
-        belong = "1 name belongs" if len(unknown) == 1 else f"{len(unknown)} names belong"
+        one = len(unknown) == 1
+        belong, hold = (
+            ("1 name belongs", "it holds") if one else (f"{len(unknown)} names belong", "they hold")
+        )
         warnings.append(
             f"{belong} to no known model family: {some(unknown, SHOWN)}; "
-            f"role 'other', {percent(share)} of the body's ‖θ‖²"
+            f"{hold} {percent(share)} of the body's ‖θ‖²"
         )
     if apart := run.meta.get("differing", []):
         reason = run.skipped().get(apart[0], "")

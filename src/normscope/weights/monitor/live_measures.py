@@ -71,9 +71,13 @@ class LiveMeasures:
     def _norms(self, record: Record) -> dict[str, float]:
         """The norm of each scope that the model has: normscope/norm/scope/body, normscope/norm/scope/all."""
         sumsq = record.column("sumsq")
-        found = {_key("norm", "scope", scope): sumsq[index] for scope, index in self._scopes.items()}
-        measured = {key: values[~np.isnan(values)] for key, values in found.items()}
-        return {key: float(np.sqrt(values.sum())) for key, values in measured.items() if values.size}
+        found = {
+            _key("norm", "scope", scope): float(
+                np.sqrt(_sum_by_group(sumsq[chosen], np.zeros_like(chosen), 1)[0])
+            )
+            for scope, chosen in self._scopes.items()
+        }
+        return {key: norm for key, norm in found.items() if np.isfinite(norm)}
 
     def summary(self, record: Record) -> RecordSummary:
         """The numbers that the alarms depend on."""
@@ -84,16 +88,9 @@ class LiveMeasures:
         return RecordSummary(record.step, norm, gradient, alignment, layers, self._nonfinite(record))
 
     def _sums(self, record: Record, grouping: _Grouping) -> LiveSums:
-        """Sums over the tensors of each group that have a value; NaN for a group in which none has."""
         size = len(grouping.names)
-        found = {}
-        for name in SUMMED:
-            values = record.column(name)[self._chosen]
-            measured = ~np.isnan(values)
-            total = np.bincount(grouping.index, np.where(measured, values, 0.0), size)
-            count = np.bincount(grouping.index, measured, size)
-            found[name] = np.where(count > 0, total, np.nan)
-        return LiveSums(**found)
+        columns = {name: record.column(name)[self._chosen] for name in SUMMED}
+        return LiveSums(**{n: _sum_by_group(values, grouping.index, size) for n, values in columns.items()})
 
     def _nonfinite(self, record: Record) -> list[tuple[str, int]]:
         found = []
@@ -101,6 +98,13 @@ class LiveMeasures:
             counts = np.nan_to_num(record.column(column))
             found += [(prefix + self._names[i], int(counts[i])) for i in np.flatnonzero(counts)]
         return found
+
+
+def _sum_by_group(values: Array, groups: NDArray[np.int64], size: int) -> Array:
+    """Sums over the tensors of each group that have a value; NaN for a group in which none has."""
+    measured = ~np.isnan(values)
+    total = np.bincount(groups, np.where(measured, values, 0.0), size)
+    return np.where(np.bincount(groups, measured, size) > 0, total, np.nan)
 
 
 def _grouping(tensors: Sequence[TensorRow], by: str) -> _Grouping:

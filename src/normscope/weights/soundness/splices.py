@@ -83,10 +83,12 @@ def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
     Repeated without those already found, since they hide smaller ones nearby.
     """
     found: dict[int, Jump] = {}
+    last = len(table) - 1  # nothing after it could show that a restart goes on: only sure jumps count
     for _ in range(len(table)):
         known = leave_out | set(found)
         large = [j for j in range(2, len(table)) if j not in known and _is_jump(table, j, known)]
-        fresh = {j: jump for j in large if (jump := judge(table, j, known)).suspicious}
+        judged = {j: judge(table, j, known) for j in large}
+        fresh = {j: jump for j, jump in judged.items() if jump.sure or (jump.suspicious and j < last)}
         if not fresh:
             return found
         found.update(fresh)

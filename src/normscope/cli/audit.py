@@ -56,7 +56,8 @@ def _print(found: Audit) -> None:
     sure = [finding for finding in found.findings if finding.confidence >= SURE]
     hints = [finding for finding in found.findings if finding.confidence < SURE]
     rules = "; ".join(f"{stage}: {rule}" if stage else rule for stage, rule in found.spacing.items())
-    say(f"{found.checkpoints} checkpoint{'' if found.checkpoints == 1 else 's'}, {printable(rules)}")
+    one = found.checkpoints == 1
+    say("1 checkpoint" if one else f"{found.checkpoints} checkpoints, {printable(rules)}")
     for each in found.left_out:
         say(printable(f"left out: {each.label} ({each.reason})"))
     print_notes(found.notes)

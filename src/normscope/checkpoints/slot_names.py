@@ -9,7 +9,10 @@ from functools import lru_cache
 OPTIMIZER = "optimizer state"
 BESIDE = "optimizer, scheduler or random state"
 
-STEP_KEYS = ("global_step", "step", "iteration", "iter", "global_steps", "iter_num", "num_updates", "steps")
+STEP_KEYS = (
+    *("global_step", "step", "iteration", "iter", "global_steps", "iter_num", "num_updates", "steps"),
+    *("train_step", "current_step", "batch_idx_train"),
+)
 
 _SLOT_PARTS = re.compile(
     r"(?:param_)?(?:max_)?exp_avgs?(?:_sq)?(?:_row|_col|_diff|_slow|_fast|_hat)?|exp_inf|momentum_buffers?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,16 +11,22 @@ from pathlib import Path
 
 from normscope.checkpoints.base import WIDTHS, Folder
 from normscope.checkpoints.formats.registry import recognise_folder
-from normscope.checkpoints.series.file_groups import IGNORED, FoundCheckpoint, find_file_checkpoints
+from normscope.checkpoints.series.file_groups import FoundCheckpoint, find_file_checkpoints, trainer_step
 from normscope.checkpoints.series.names import names_step, parse_label, strip_suffix
 from normscope.checkpoints.series.parts import refuse_parts
+from normscope.checkpoints.series.unread import (
+    DEEPEST,
+    folders_with_models,
+    subfolders,
+    unread_files,
+    unread_folder,
+)
 from normscope.errors import CheckpointError
 from normscope.remarks import LeftOut
 from normscope.words import natural_key, some
 
 # A folder often contains one model in several formats; the first of these names is used.
 _PREFERRED = ("model", "pytorch_model", "consolidated.00", "consolidated", "diffusion_pytorch_model")
-_DEEPEST = 3
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,11 @@ def find_series(folder: Folder, depth: int = 0) -> Discovery:
     if whole := _folder_checkpoint(folder, _own_label(folder)):
         return Discovery((whole,))
     files = [_with_trainer_step(folder, found) for found in find_file_checkpoints(folder)]
-    singles, groups = _find_below(folder, depth)
+    singles, groups, unread = _find_below(folder, depth)
+    unread += unread_files(folder, {name for found in files for name in found.files})
     parents = {name: group for name, group in groups.items() if _is_parent(name, group)}
     others = {name: group for name, group in groups.items() if name not in parents}
-    direct = _flattened(Discovery((*files, *singles)), parents)
+    direct = _flattened(Discovery((*files, *singles), tuple(unread)), parents)
     if any(parse_label(found.label).number is not None for found in direct.checkpoints):
         not_read = [_not_read(name, group) for name, group in others.items()]
         return replace(direct, left_out=(*direct.left_out, *not_read))
@@ -55,23 +61,39 @@ def find_series(folder: Folder, depth: int = 0) -> Discovery:
     several = len(files) > 1 and any(parse_label(found.label).kind == "final" for found in files)
     if files and not several and (single := find_single(folder, _own_label(folder))):
         reason = f"another model in a subfolder; {single.files[0]} is read"
-        return Discovery((single,), tuple(LeftOut(found.label, reason) for found in singles))
-    return Discovery(tuple(files or singles))
+        beside = {each.label.rsplit("/", 1)[-1] for each in single.beside}
+        unread += [LeftOut(each.label, reason) for each in singles if each.label not in beside]
+        return Discovery((single,), tuple(unread))
+    if files:
+        unread += [
+            LeftOut(f"{each.label}/", "in a subfolder; give it as the source to read it") for each in singles
+        ]
+    return Discovery(tuple(files or singles), tuple(unread))
 
 
-def _find_below(folder: Folder, depth: int) -> tuple[list[FoundCheckpoint], dict[str, Discovery]]:
-    """The subfolders that contain one checkpoint, and those that contain several."""
+def _find_below(
+    folder: Folder, depth: int
+) -> tuple[list[FoundCheckpoint], dict[str, Discovery], list[LeftOut]]:
+    """The subfolders that contain one checkpoint, those that contain several, and those that should."""
     singles: list[FoundCheckpoint] = []
     groups: dict[str, Discovery] = {}
-    for name in _subfolders(folder):
+    unread: list[LeftOut] = []
+    for name in subfolders(folder):
         child = folder.folder(name)
-        if single := find_single(child, name.rstrip("/")):
+        if not _has_series(child, name) and (single := find_single(child, name.rstrip("/"))):
             own = single.label.split("/")[0] == name.rstrip("/")
             singles += [single] if own else []
             groups |= {} if own else {name.rstrip("/"): Discovery((single,))}
-        elif depth < _DEEPEST and (inner := find_series(child, depth + 1)).checkpoints:
+        elif depth < DEEPEST and (inner := find_series(child, depth + 1)).checkpoints:
             groups[name.rstrip("/")] = inner
-    return singles, groups
+        else:
+            unread += unread_folder(child, name.rstrip("/"))
+    return singles, groups, unread
+
+
+def _has_series(folder: Folder, name: str) -> bool:
+    """Whether a folder that names no step contains folders that do: its own model is only the last one."""
+    return parse_label(name).number is None and any(map(names_step, folders_with_models(folder)))
 
 
 def find_single(folder: Folder, label: str, depth: int = 0) -> FoundCheckpoint | None:
@@ -82,25 +104,40 @@ def find_single(folder: Folder, label: str, depth: int = 0) -> FoundCheckpoint |
     if chosen := _one_file(folder, files):
         beside = tuple(LeftOut(f"{label}/{found.label}", reason) for found, reason in _others(chosen, files))
         named = replace(chosen, label=_inner_label(label, chosen.label), beside=beside)
-        named = replace(named, stored_step=lambda: _trainer_step(folder))
-        return named if chosen.label in _PREFERRED else _main_model(folder, label, named, depth)
+        named = replace(named, stored_step=lambda: trainer_step(folder))
+        return _main_model(folder, label, named, depth, usual=chosen.label in _PREFERRED)
     return None if files else _single_below(folder, label, depth)
 
 
-def _main_model(folder: Folder, label: str, file: FoundCheckpoint, depth: int) -> FoundCheckpoint:
-    """A file without a usual name, or the model in a subfolder if the file is small beside it (`data.pt`)."""
+def _main_model(
+    folder: Folder, label: str, file: FoundCheckpoint, depth: int, usual: bool
+) -> FoundCheckpoint:
+    """A file, or the model below if the file has no usual name and is small beside it (`data.pt`)."""
+    others = folders_with_models(folder, depth)
+    below = _quietly_below(folder, label, depth) if others and not usual else None
+    if below is not None and 2 * _parameters(file) < _parameters(below):
+        return replace(below, beside=(*below.beside, *file.beside, _beside(folder, label, file, below)))
+    named = [_beside(folder, label, below, file)] if below is not None else []
+    return replace(file, beside=(*file.beside, *(named or _all_below(label, others, file))))
+
+
+def _quietly_below(folder: Folder, label: str, depth: int) -> FoundCheckpoint | None:
     try:
-        below = _single_below(folder, label, depth)
+        return _single_below(folder, label, depth)
     except CheckpointError:
-        return file
-    if below is None:
-        return file
-    small = 2 * _parameters(file) < _parameters(below)
-    read, other = (below, file) if small else (file, below)
-    inside = other.source.rstrip("/").removeprefix(folder.name.rstrip("/") + "/")
-    where = read.source.rstrip("/").removeprefix(folder.name.rstrip("/") + "/")
-    left_out = LeftOut(f"{label}/{inside}", f"beside the model in the same folder; {where} is read")
-    return replace(read, beside=(*read.beside, *file.beside, left_out) if small else (*file.beside, left_out))
+        return None
+
+
+def _beside(folder: Folder, label: str, other: FoundCheckpoint, read: FoundCheckpoint) -> LeftOut:
+    inside, where = (
+        found.source.rstrip("/").removeprefix(folder.name.rstrip("/") + "/") for found in (other, read)
+    )
+    return LeftOut(f"{label}/{inside}", f"beside the model in the same folder; {where} is read")
+
+
+def _all_below(label: str, names: Sequence[str], file: FoundCheckpoint) -> list[LeftOut]:
+    reason = f"another model in a subfolder; {file.files[0]} is read"
+    return [LeftOut(f"{label}/{name}", reason) for name in names]
 
 
 def _parameters(found: FoundCheckpoint) -> int:
@@ -114,9 +151,9 @@ def _parameters(found: FoundCheckpoint) -> int:
 
 def _single_below(folder: Folder, label: str, depth: int) -> FoundCheckpoint | None:
     """The checkpoint, if the subfolders contain exactly one."""
-    if depth >= _DEEPEST:
+    if depth >= DEEPEST:
         return None
-    names = [name.rstrip("/") for name in _subfolders(folder)]
+    names = [name.rstrip("/") for name in subfolders(folder)]
     inside = [find_single(folder.folder(f"{name}/"), _inner_label(label, name), depth + 1) for name in names]
     below = [found for found in inside if found is not None]
     # Trainers also save each rank's own files; a folder that is a checkpoint as a whole is preferred.
@@ -188,7 +225,7 @@ def _refuse_several(folder: Folder, groups: Mapping[str, Discovery]) -> None:
     place = folder.name.rstrip("/")
     name, group = next(iter(groups.items()))
     if parse_label(name).number is not None and not _is_numbered(group):
-        models = sorted({found.label for found in group.checkpoints}, key=natural_key)
+        models = sorted({found.label for found in group.checkpoints}, key=_likely)
         raise CheckpointError(
             f"{place}/{name} contains several models: {some(models)}. Name the one to be measured, "
             f"for example with the glob '{escape(place)}/*/{_inside(group, models[0])}'."
@@ -205,7 +242,14 @@ def _inside(group: Discovery, label: str) -> str:
     """The file or the subfolder of a model, as a glob names it."""
     found = next(each for each in group.checkpoints if each.label == label)
     last = found.source.rstrip("/").rsplit("/", 1)[-1]
-    return escape(last) if strip_suffix(last) == label else f"{escape(label)}*"
+    if strip_suffix(last) == label:
+        return escape(last)
+    return escape(label) if f"/{label}/" in found.source else f"{escape(label)}*"
+
+
+def _likely(label: str) -> tuple[object, ...]:
+    """Names that say "model" first, averages and the like last."""
+    return parse_label(label).kind in ("ema", "average", "best"), "model" not in label, natural_key(label)
 
 
 def _is_numbered(group: Discovery) -> bool:
@@ -232,28 +276,11 @@ def _folder_checkpoint(folder: Folder, label: str) -> FoundCheckpoint | None:
     return FoundCheckpoint(label, folder.name, lambda: format.open(folder), folder, tuple(folder.names()))
 
 
-def _subfolders(folder: Folder) -> list[str]:
-    names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
-    return sorted(names, key=natural_key)
-
-
 def _with_trainer_step(folder: Folder, found: FoundCheckpoint) -> FoundCheckpoint:
     """A state file in the folder belongs to the model with the usual name."""
     if found.label not in _PREFERRED:
         return found
-    return replace(found, stored_step=lambda: _trainer_step(folder))
-
-
-def _trainer_step(folder: Folder) -> int | None:
-    """The step from the state file that Hugging Face's Trainer saves beside its checkpoints."""
-    if "trainer_state.json" not in folder.names():
-        return None
-    try:
-        file = folder.file("trainer_state.json")
-        step = json.loads(file.peek(0, min(file.size, 50_000_000)))["global_step"]
-    except (CheckpointError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return step if type(step) is int and step >= 0 else None
+    return replace(found, stored_step=lambda: trainer_step(folder))
 
 
 def _own_label(folder: Folder) -> str:

@@ -38,11 +38,10 @@ def doubtful(several: Sequence[Named]) -> str:
         forms.setdefault(_form(each), []).append(each)
     if len(forms) > 1:
         return two_forms(list(forms.values()))
-    names = some([each.found.label for each in several])
-    return (
-        f"It is not clear which number is the step: {names}. Say it with "
-        f"--pattern '{suggested_pattern(several[0].found.label)}', or give the steps in order with --steps."
-    )
+    names = [each.found.label for each in several]
+    pattern = suggested_pattern(names[0], varying=names)
+    say = f"Say it with --pattern '{pattern}', or give" if pattern else "Give"
+    return f"It is not clear which number is the step: {some(names)}. {say} the steps in order with --steps."
 
 
 def steps_to_give(found: Sequence[FoundCheckpoint], hint: str = "") -> str:

@@ -88,15 +88,18 @@ def _glob(form: Sequence[Named], names: Sequence[Sequence[str]]) -> str:
 
 
 def _refuse_mixed_units(numbered: Sequence[Named]) -> None:
-    units: dict[str, Named] = {}
+    units: defaultdict[str, list[Named]] = defaultdict(list)
     for each in numbered:
-        units.setdefault(each.label.unit, each)
+        units[each.label.unit].append(each)
     if len(units) > 1 and units.keys() != {"step", "number"}:
-        examples = joined(f"{each.found.label} ({unit} {each.number})" for unit, each in units.items())
-        chosen = units.get("step") or next(iter(units.values()))
+        examples = joined(
+            f"{group[0].found.label} ({unit} {group[0].number})" for unit, group in units.items()
+        )
+        chosen = max(units.values(), key=lambda group: (len(group), group[0].label.unit == "step"))
+        pattern = suggested_pattern(chosen[0].found.label)
         raise CheckpointError(
             f"The names count different things: {examples}. Choose one kind of name with "
-            f"--pattern '{suggested_pattern(chosen.found.label)}', or give the steps in order with --steps."
+            f"--pattern '{pattern}', or give the steps in order with --steps."
         )
 
 

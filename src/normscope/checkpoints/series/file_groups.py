@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
 from normscope.checkpoints.formats.torch.pickles import open_bin_shards, open_sharded_bin
 from normscope.checkpoints.series.names import strip_suffix
-from normscope.errors import CorruptCheckpoint, NormscopeError
+from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.remarks import LeftOut
 
 _SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
@@ -72,6 +73,18 @@ def checkpoint_of_file(folder: Folder, name: str) -> FoundCheckpoint:
     candidates = find_file_checkpoints(folder) if _is_part(name) else []
     whole = next((found for found in candidates if name in found.files), None)
     return whole or _single_file(folder, name)
+
+
+def trainer_step(folder: Folder) -> int | None:
+    """The step from the state file that Hugging Face's Trainer saves beside its checkpoints."""
+    if "trainer_state.json" not in folder.names():
+        return None
+    try:
+        file = folder.file("trainer_state.json")
+        step = json.loads(file.peek(0, min(file.size, 50_000_000)))["global_step"]
+    except (CheckpointError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return step if type(step) is int and step >= 0 else None
 
 
 def _is_part(name: str) -> bool:

@@ -65,10 +65,11 @@ class NamePattern:
         return value
 
 
-def suggested_pattern(name: str, alike: Sequence[str] = ()) -> str:
+def suggested_pattern(name: str, alike: Sequence[str] = (), varying: Sequence[str] = ()) -> str:
     """A pattern that reads names like this one: its step if that is known, or else its last number.
 
-    With the names `alike`, it matches only names of their form.
+    With the names `alike`, it matches only names of their form; `varying` are names of its form, which
+    show the numbers that change. It is empty if there is nothing to read a step from.
 
     >>> print(suggested_pattern("model_3_7_500"))
     model_\\d+_\\d+_(?P<step>\\d+)
@@ -77,10 +78,12 @@ def suggested_pattern(name: str, alike: Sequence[str] = ()) -> str:
     group = "epoch" if label.unit == "epoch" and label.step is None else "step"
     numbers = [match for match in _IN_NAME.finditer(name) if not _is_fraction(name, match)]
     if not numbers:
-        return rf"(?P<{group}>\d+)"
-    chosen = next((match for match in numbers if _value(match) == label.number), numbers[-1])
-    form = r"\d+" if chosen[0].isdigit() else r"[\d.]+[kKmMbB]?"
+        return ""
     constant = _constant_numbers(alike)
+    still = _constant_numbers(varying)
+    changing = [match for match in numbers if match[0] not in still] or numbers
+    chosen = next((match for match in numbers if _value(match) == label.number), changing[-1])
+    form = r"\d+" if chosen[0].isdigit() else r"[\d.]+[kKmMbB]?"
     before = _general(re.sub("(?<=[_=.: ])-$", "", name[: chosen.start()]), constant)  # step_-1 is no step
     after = _general(name[chosen.end() :], constant)
     return rf"^{before}(?P<{group}>{form}){after}$" if alike else rf"{before}(?P<{group}>{form})"

@@ -13,7 +13,7 @@ _TAKEN, _SIZE, _TAIL = "\x00", "\x01", "\x02"
 _UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _DECIMAL = re.compile(r"(?<![0-9.])[0-9]+\.[0-9]+(?![0-9.]|[a-z])")
 _INTEGER = re.compile(r"(?<![a-z0-9])([0-9]{1,18})(k?)(?![a-z0-9])")
-_GLUED = re.compile(r"(?<![a-z])([a-z]+)([0-9]{1,18})(k?)(?![a-z0-9])")
+_GLUED = re.compile(r"(?<![a-z0-9])([a-z]+)([0-9]{1,18})(k?)(?![a-z0-9])")
 _NEGATIVE = re.compile(r"[_=.: ]-[0-9]")
 _CLOCK = re.compile(r"^[-_ t](?:[01][0-9]|2[0-3])(?:[0-5][0-9])?(?![0-9a-z])")
 _MONTH_AND_DAY = re.compile(r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])|2[0-9](?:0[1-9]|1[0-2])")
@@ -38,7 +38,7 @@ class NameReader:
         self.tokens: int | None = None
         self.unit = self.stage = self.rank = self.day = ""
         self.ranks: int | None = None
-        self.doubtful = False
+        self.doubtful = self.unclear = False
 
     def read(self) -> None:
         """Find out what the name says; the answers are in the attributes."""
@@ -49,14 +49,18 @@ class NameReader:
         while found := self._find(words.VERSIONS):
             self.doubtful |= bool(words.VERSION_PART.match(self.left[found.end() :]))
             self._blank(found)
-        if self.step is None and self.epoch is None:
+        if self.unclear:  # two numbers for one thing, as in step6_lora_20steps
+            self.step = self.epoch = None
+            self.unit = ""
+        elif self.step is None and self.epoch is None:
             self._take_file_number()
 
     @property
     def kind(self) -> str:
         """Which checkpoint of a run it is."""
         word = next((kind for kind, pattern in words.KINDS if pattern.search(self.name)), "")
-        if word and not (word == "state" and "model" in re.findall("[a-z]+", self.name)):
+        names_model = word == "state" and "model" in re.findall("[a-z]+", self.name)
+        if word and (not names_model or words.NEVER_A_MODEL.search(self.name)):
             return word
         if self.step is not None or self.epoch is not None:
             return "numbered"
@@ -143,6 +147,7 @@ class NameReader:
         known = self.epoch if unit == "epoch" else self.step
         if value is None or open_end or (known is not None and known != value):
             self.doubtful = True
+            self.unclear |= known is not None
         elif unit == "epoch":
             self.epoch = value
             self.unit = self.unit or unit
@@ -173,7 +178,7 @@ class NameReader:
         (start, stop, digits, unit) = numbers[0]
         if decimals and decimals[0].start() >= stop and not unit:
             self.epoch, self.unit = int(digits), "epoch"
-        elif self._is_release(digits):
+        elif self._is_release(digits) or self._is_context(digits, unit):
             self.doubtful = True
         else:
             self.step, self.unit = parse_count(digits, unit), "number"
@@ -188,6 +193,10 @@ class NameReader:
         """OLMo-1B-0724 names a month: four digits behind a model's size are a date as likely as a count."""
         return len(digits) == 4 and _SIZE in self.left and bool(_MONTH_AND_DAY.fullmatch(digits))
 
+    def _is_context(self, digits: str, unit: str) -> bool:
+        """Yarn-Mistral-7b-128k names a context: a power of two behind a model's size may be a length."""
+        return unit == "k" and _SIZE in self.left and int(digits) >= 4 and int(digits).bit_count() == 1
+
     # -- blanking ------------------------------------------------------------------------
 
     def _find(self, patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | None:
@@ -198,7 +207,8 @@ class NameReader:
             self._blank(found, varying, mark)
 
     def _blank(self, found: re.Match[str], varying: bool = False, mark: str = _TAKEN) -> None:
-        self._blank_span(found.start(), found.end(), varying, mark)
+        """Blank out the match, or only its group "number" if it has one."""
+        self._blank_span(*found.span("number" if "number" in found.re.groupindex else 0), varying, mark)
 
     def _blank_number(self, found: re.Match[str]) -> None:
         """Blank out the whole match; only its number differs, and `step` has several spellings."""

@@ -16,6 +16,7 @@ _NO_LETTER = r"(?<![a-z])(?<![0-9]\.)"
 _SEP = r"[-_=.: ]{0,2}(?<![_=.: ]-)"  # step_-1 is not step 1
 _TIME = r"(?:[01][0-9]|2[0-3])[-_:.h]?[0-5][0-9][-_:.m]?[0-5][0-9]s?"
 _SHORT_TIME = r"(?:[01][0-9]|2[0-3])[-:h][0-5][0-9]"
+_CLOCK = rf"(?:{_TIME}|{_SHORT_TIME})(?:\+[0-9]{{2}})?"
 _NO_DATE = r"(?![0-9]{4}[-_.][0-9]{2}[-_.])"
 _MONTH, _DAY, _YEAR = r"(?:0[1-9]|1[0-2])", r"(?:0[1-9]|[12][0-9]|3[01])", r"(?:19|20)[0-9]{2}"
 
@@ -27,10 +28,12 @@ def _any(*patterns: str) -> tuple[re.Pattern[str], ...]:
 # -- numbers that say nothing about training --------------------------------------------
 
 HASHES = _any(
-    rf"{_START}(?![0-9]+[a-f]{_END})(?![a-f]{{1,2}}[0-9]+{_END})(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{{6,40}}{_END}"
+    rf"{_START}[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{_END}",  # a UUID
+    rf"(?<=model_final_)[0-9a-f]{{6}}{_END}",  # detectron2 adds the start of the file's hash
+    rf"{_START}(?![0-9]+[a-f]{_END})(?![a-f]{{1,2}}[0-9]+{_END})(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{{6,40}}{_END}",
 )
 DATES = _any(
-    rf"(?<![0-9]){_YEAR}([-_.]){_MONTH}\1{_DAY}(?:[-_t ]+{_NO_DATE}(?:{_TIME}|{_SHORT_TIME}))?(?![0-9])",
+    rf"(?<![0-9]){_YEAR}([-_.]){_MONTH}\1{_DAY}(?:[-_t +]+{_NO_DATE}{_CLOCK})?(?![0-9])",
     rf"(?<![0-9]){_DAY}([-_.]){_MONTH}\1{_YEAR}(?![0-9])",
     rf"{_START}(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[-_]?[0-9]{{1,2}}[-_]{_TIME}(?![0-9])",
 )
@@ -47,6 +50,9 @@ QUANTISATION = _any(
     rf"{_START}e[0-9]m[0-9](?:fn|fnuz)?{_END}",
 )
 SIZES = _any(
+    rf"(?<![a-z])vit[-_]?[a-z]+[-_]?(?P<number>8|14|16|32){_END}",  # ViT-B-32: the patch
+    rf"(?<![a-z])(?:resnet|resnext|vgg|densenet|rn?)[-_]?(?P<number>18|19|34|50|101|121|152){_END}",
+    rf"(?:patch|window)[0-9]{{1,2}}[-_](?P<number>[1-5][0-9]{{2}}(?:[-_](?:1|21|22)k)?){_END}",  # the pixels
     rf"{_START}[0-9]{{1,4}}x[0-9]{{1,5}}[mb]?{_END}",  # 8x7b; a width and a depth
     rf"{_START}[0-9]{{1,4}}b[0-9]{{1,2}}{_END}",
     r"(?<![0-9.])[0-9]{1,5}(?:\.[0-9]{1,3})?[mb](?![a-z0-9])",
@@ -59,7 +65,9 @@ VERSIONS = _any(
     r"(?<![0-9.])[0-9]{1,4}(?:\.[0-9]{1,4}){2,}(?![0-9.])",
 )
 SETTINGS = _any(
-    r"(?<![a-z])(?:warm_?up|max|total|accum[a-z]*|grad_acc[a-z]*|eval|save|log(?:ging)?|decay|every)"
+    rf"(?<![a-z])n(?:um)?[-_]?epochs{_SEP}[0-9]+{_END}",
+    r"(?<![a-z])(?:warm_?up|max|total|accum[a-z]*|grad_acc[a-z]*|eval|save|log(?:ging)?|decay|every"
+    r"|diffusion|denois[a-z]*|sampling|inference|inner|unroll)"
     rf"[-_]?(?:n[-_])?(?:steps?|iters?|epochs?|updates?)?{_SEP}{NUMBER}{_END}",
     r"(?<![a-z])(?:lr|learning_?rate|[gm]?bsz?|batch_?size|wd|weight_?decay|drop(?:out)?|beta[12]?|gamma|alpha|tau|temp"
     r"|lambda|eps|momentum|dim|d_?model|n?_?embd?|emb|hidden|width|depth|n?_?layers?|n?_?heads?|ffn?|mlp|ctx|context"
@@ -75,7 +83,7 @@ SCIENTIFIC = _any(rf"{_START}[0-9]+(?:\.[0-9]+)?e-?[0-9]{{1,2}}{_END}")
 METRICS = _any(
     r"(?<![a-z])(?:(?:val|valid|test|train|eval|dev)[-_./]?)?"
     r"(?:loss|acc|accuracy|ppl|perplexity|bleu|rouge[12l]?|wer|cer|f1|auc|map(?:50)?|m?iou|dice|psnr|ssim|fid|mse|mae|rmse"
-    r"|bpb|bpc|bits|nll|elbo|rewards?|rew|returns?|scores?|err|error|top[15]|recall|precision|kl|metric|r2|mrr|ndcg)"
+    r"|bpb|bpc|bits|nll|elbo|rewards?|rew|returns?|scores?|err|error|top[15]|recall|precision|kl|metric|r2|mrr|ndcg)(?:_(?:epoch|step)(?==))?"
     rf"{_SEP}-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?%?{_END}",
     rf"{_START}(?:top[15]|f1|r2|map50){_END}",
     rf"(?<![a-z])(?:consumed|seen)?_?(?:samples|examples|images){_SEP}[0-9]+(?:\.0+)?[kmb]?{_END}",
@@ -142,17 +150,25 @@ COUNTED_FILE = frozenset(
 
 # -- which checkpoint of a run it is ---------------------------------------------------------
 
+_WORD = r"(?:(?<![a-z])|(?<=step)|(?<=epoch)|(?<=model)|(?<=ckpt)|(?<=checkpoint))"
+NEVER_A_MODEL = re.compile(r"(?<![a-z])(?:replay[-_]?buffer|vec[-_]?normalize)(?![a-z])")
+"""What trainers of agents save for each checkpoint, under names with "model" in them."""
 KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("state", NEVER_A_MODEL),
     ("state", re.compile(
         rf"{_START}(?:optim(?:izer)?s?(?:_states?)?|opt(?=[0-9])|(?:lr_)?scheduler|scaler|rng|random_states?"
-        r"|training_(?:args|state)|(?:recipe|extra|trainer|dataloader)_state|state_[0-9]+_[0-9]+$|stats)(?![a-z])|optim_states$"
+        r"|training[-_](?:args|state)|(?:recipe|extra|trainer|dataloader)[-_]state|state_[0-9]+_[0-9]+$|stats)(?![a-z])|optim_states$"
         r"|distrib_optim")),
     ("ema", re.compile(r"(?<![a-z])(?:(?:model)?ema(?:only|_?model)?)(?![a-z])")),
     ("average", re.compile(r"(?<![a-z])(?:avg|ave|averaged?|swa|soup(?:ed)?|polyak)(?![a-z])")),
     ("backup", re.compile(
         r"(?<![a-z])(?:backup|bak|tmp|temp|old|copy|recovery|autosave|interrupt(?:ed)?|crash(?:ed)?)(?![a-z])")),
-    ("best", re.compile(r"(?<![a-z])best(?:_?model)?(?![a-z])")),
+    ("best", re.compile(rf"{_WORD}best(?:_?model)?(?![a-z])")),
     ("init", re.compile(r"(?<![a-z])(?:init|initial|untrained)(?![a-z])")),
-    ("final", re.compile(r"(?<![a-z])(?:final|last|latest)(?:_?model)?(?![a-z])")),
+    ("final", re.compile(rf"{_WORD}(?:final|last|latest)(?:_?model)?(?![a-z])")),
 )  # fmt: skip
 """Words that say which checkpoint it is; the first that fits counts."""
+
+_CONTENT = "(?:checkpoints?|ckpts?|models?|weights)?"
+FOLDER_OF_AVERAGES = re.compile(rf"{_CONTENT}[-_]?(?:ema|avg|averaged?|swa)[-_]?{_CONTENT}")
+"""ema/step_100.pt is no checkpoint of the run around it."""

@@ -85,6 +85,8 @@ def _completed(label: Label, parent: Label) -> Label:
         tokens=parent.tokens if label.tokens is None else label.tokens,
         skeleton=f"{parent.skeleton}/{label.skeleton}",
     )
+    if label.kind == "numbered" and parent.kind in ("ema", "average"):
+        return replace(label, kind=parent.kind)
     if label.number is None and parent.number is not None and label.kind in ("plain", "part", "several"):
         return replace(label, step=parent.step, epoch=parent.epoch, unit=parent.unit, kind=parent.kind)
     return replace(label, epoch=parent.epoch) if label.epoch is None and label.unit == "step" else label

@@ -19,7 +19,7 @@ from normscope.checkpoints.series.names import parse_label
 from normscope.checkpoints.series.parts import refuse_parts
 from normscope.errors import CheckpointError
 from normscope.remarks import LeftOut
-from normscope.words import natural_key
+from normscope.words import natural_key, some
 
 _REASONS = {
     "best": "the best checkpoint so far, by its name, and not the next one of the series",
@@ -119,9 +119,11 @@ class _Chooser:
         candidates = base or [each for each in self.named if each.label.kind != "state"] or self.named
         found = [each.found for each in self.named]
         kept = [_with_step(each.found, found) for each in candidates]
+        _refuse_several_runs(kept)
         rest = [each for each in self.named if each not in candidates]
         self.left_out += [LeftOut(each.found.label, _reason(each)) for each in rest]
-        return _finished(*_without_copies(kept, self.left_out))
+        series = _finished(*_without_copies(kept, self.left_out))
+        return replace(series, notes=(*series.notes, *_stored_note(series.chosen)))
 
     # -- final and unnumbered ones beside numbered ones --------------------------------
 
@@ -180,11 +182,13 @@ def _with_step(
 ) -> Named:
     """A checkpoint, one of those beside it, whose step is in its name, stored inside, or else the default."""
     label = parse_label(found.label)
-    if label.number is None:
+    if label.number is None or (label.unit == "number" and label.skeleton != "#"):
         stored = stored_step(found)
-        label = replace(label, step=default if stored is None else stored, unit="step")
+        if stored is not None or label.number is None:
+            label = replace(label, step=default if stored is None else stored, unit="step")
     if label.number is None:
-        hint = f", or --pattern '{suggested_pattern(found.label)}'" if label.kind == "several" else ""
+        pattern = suggested_pattern(found.label) if label.kind == "several" else ""
+        hint = f", or --pattern '{pattern}'" if pattern else ""
         raise CheckpointError(
             f"{found.source} has no step, neither in its name nor inside. {steps_to_give(beside, hint)}"
         )
@@ -232,17 +236,51 @@ def _notes(kept: Sequence[Named]) -> tuple[str, ...]:
     units = {each.label.unit for each in kept if each.label.number is not None}
     if counted := sorted(units - {"", "step", "number"}):
         notes.append(f"steps are {counted[0]}s, read from the names")
-    if "number" in units and len(kept) > 1 and any(each.label.skeleton != "#" for each in kept):
-        notes.append("no word in the names says what their numbers count; they are taken as steps")
+    if "number" in units and any(each.label.skeleton != "#" for each in kept):
+        notes.append(
+            f"no word in the names says what their numbers count; they are taken as steps{_but(kept)}"
+        )
     kinds = {each.label.kind for each in kept}
     if len(kinds) == 1 and (kind := kinds.pop()) in ("best", "ema", "average"):
         notes.append(f"all checkpoints are of the kind '{kind}', by their names")
     return tuple(notes)
 
 
+def _but(kept: Sequence[Named]) -> str:
+    """What the last checkpoint stores, if it is not the number in its name."""
+    last = max(kept, key=lambda each: each.number)
+    try:
+        step = last.number if len(kept) == 1 else stored_step(last.found)
+    except CheckpointError:
+        return ""
+    other = step is not None and step != last.number
+    return f", although {last.found.label} stores the step {step}" if other else ""
+
+
+def _stored_note(chosen: Sequence[Named]) -> tuple[str, ...]:
+    """A word on steps that are not in the names."""
+    if len(chosen) < 2:
+        return ()
+    steps = some([f"{each.found.label} ({each.number})" for each in sorted(chosen, key=lambda e: e.number)])
+    return (f"the names have no steps; they are read from inside: {steps}",)
+
+
+def _refuse_several_runs(named: Sequence[Named]) -> None:
+    """Folders whose names tell runs apart contain the last model of each run, and are no series."""
+    folders = {_folder_of(each.found): each for each in named}
+    if len(folders) < 2 or len({each.label.skeleton for each in folders.values()}) < 2:
+        return
+    steps = some([f"{each.found.label} (step {each.number})" for each in named])
+    raise CheckpointError(
+        f"The names have no steps, and the folders may be of different runs: {steps}. "
+        "Give one of them, or, if they are one training, the steps in order with --steps."
+    )
+
+
 def _reason(each: Named) -> str:
     kind = each.label.kind
-    hint = f"; --pattern '{suggested_pattern(each.found.label)}' reads it" if kind == "several" else _INCLUDE
+    pattern = suggested_pattern(each.found.label) if kind == "several" else ""
+    hint = f"; --pattern '{pattern}' reads it" if pattern else _INCLUDE
     return _REASONS.get(kind, kind) + ("" if kind == "state" else hint)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.registry import known_formats
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX
+from normscope.checkpoints.series import name_words as words
 from normscope.checkpoints.series.description import SeriesInfo, describe
 from normscope.checkpoints.series.discovery import Discovery, find_series, find_single
 from normscope.checkpoints.series.families import Named
@@ -215,11 +216,12 @@ def _absolute(source: str) -> str:
 def _from_file(folder: Folder, name: str) -> Discovery:
     """The checkpoint of a file, labelled with the name of its folder if only that has a step."""
     found, parent = checkpoint_of_file(folder, name), _absolute(folder.name).rsplit("/", 1)[-1]
-    takes_parent = parse_label(found.label).number is None and names_step(parent)
     note = other_ranks(name, folder) if "://" not in folder.name else None
-    return Discovery(
-        (replace(found, label=parent) if takes_parent else found,), notes=(note,) if note else ()
-    )
+    if parse_label(found.label).number is None and names_step(parent):
+        found = replace(found, label=parent)
+    elif words.FOLDER_OF_AVERAGES.fullmatch(parent.lower()):
+        found = replace(found, label=f"{parent}/{found.label}")
+    return Discovery((found,), notes=(note,) if note else ())
 
 
 def _entry(each: Named) -> Entry:

@@ -224,6 +224,15 @@ def _strings(value: Any) -> set[str]:
 
 def _find_step(root: Any) -> int | TensorRecord | None:
     entries = dict(children(root)) if is_mapping(root) else {}
+    step = _step_among(entries)
+    if step is not None:
+        return step
+    history = entries.get("optimizer_history")  # fairseq: one entry for each optimizer, the last one in use
+    nested = history[-1] if isinstance(history, list) and history else entries.get("meta")  # meta: mmengine
+    return _step_among(dict(children(nested))) if is_mapping(nested) else None
+
+
+def _step_among(entries: dict[str, Any]) -> int | TensorRecord | None:
     for key in STEP_KEYS:
         value = entries.get(key)
         if type(value) is int and 0 <= value < 1 << 62:

@@ -1,0 +1,71 @@
+"""What looks like a checkpoint in a folder and is not read: it is named, so that nothing is lost unsaid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from normscope.checkpoints.base import Folder
+from normscope.checkpoints.formats.registry import file_suffixes, recognise_folder
+from normscope.checkpoints.series.file_groups import IGNORED, find_file_checkpoints
+from normscope.checkpoints.series.names import names_step, parse_label
+from normscope.remarks import LeftOut
+from normscope.words import natural_key, some
+
+DEEPEST = 3
+"""How many levels of subfolders are looked at."""
+_MODEL = re.compile(r"\.(h5|hdf5|keras|msgpack|onnx|nemo|pdparams|tflite|ot)$", re.IGNORECASE)
+_ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|xz|zst|7z|pb|params|weights)$", re.IGNORECASE)
+_UNFINISHED = re.compile(r"\.(tmp|part|incomplete)$", re.IGNORECASE)
+
+
+def unread_files(folder: Folder, read: Collection[str]) -> list[LeftOut]:
+    """The files of a folder that are models by their names, in a format that is not read."""
+    files = [name for name in folder.names() if not name.endswith("/") and name not in read]
+    reasons = ((name, _reason(name)) for name in files if not IGNORED.match(name))
+    return [LeftOut(name, reason) for name, reason in reasons if reason]
+
+
+def unread_folder(folder: Folder, name: str) -> list[LeftOut]:
+    """A folder that is named after a step, although no model in it can be read."""
+    if not names_step(name):
+        return []
+    inside = folder.names()
+    reason = f"contains no checkpoint, only {some(inside)}" if inside else "is empty"
+    return [LeftOut(name, reason)]
+
+
+def folders_with_models(folder: Folder, depth: int = 0) -> list[str]:
+    """The subfolders of a folder that contain a checkpoint at some level."""
+    return [
+        name.rstrip("/")
+        for name in subfolders(folder)
+        if _has_model(child := folder.folder(name))
+        or (depth < DEEPEST and folders_with_models(child, depth + 1))
+    ]
+
+
+def subfolders(folder: Folder) -> list[str]:
+    """The names of the subfolders that may contain checkpoints, each with a slash at its end."""
+    names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
+    return sorted(names, key=natural_key)
+
+
+def _has_model(folder: Folder) -> bool:
+    files = find_file_checkpoints(folder)
+    return (
+        any(parse_label(found.label).kind != "state" for found in files)
+        or recognise_folder(folder) is not None
+    )
+
+
+def _reason(name: str) -> str:
+    label = parse_label(name)
+    if _UNFINISHED.search(name):
+        whole = _UNFINISHED.sub("", name).lower().endswith(file_suffixes())
+        return "an unfinished copy, by its name" if whole else ""
+    says_which = label.number is not None or label.kind not in ("plain", "several", "state")
+    unknown = "." not in name and names_step(name)
+    if _MODEL.search(name) or unknown or (_ARCHIVE.search(name) and says_which):
+        return "a model in a format that is not read, by its name" if "." in name else "no known format"
+    return ""

@@ -147,6 +147,11 @@ def test_sizes_of_models_are_no_steps(tmp_path, names):
     assert "--steps" in refusal(make(tmp_path, *names))
 
 
+def test_the_other_names_settle_what_a_number_means(tmp_path):
+    series = open_series(make(tmp_path, *(f"resnet_{epoch}.pth" for epoch in (10, 20, 30, 40, 50, 60))))
+    assert steps(series) == [10, 20, 30, 40, 50, 60]
+
+
 def test_the_hash_of_a_model_zoo_is_no_step(tmp_path):
     series = open_series(make(tmp_path, "model_0004999.pth", "model_0009999.pth", "model_final_280758.pth"))
     assert steps(series) == [4999, 9999]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from normscope.checkpoints.series.families import MOST_ODD, Named, two_forms
 from normscope.checkpoints.series.file_groups import FoundCheckpoint
@@ -13,7 +14,24 @@ from normscope.words import some
 
 _ANY_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kmbt](?![a-z]))?")
 _HASH = re.compile(r"(.*?)([0-9a-f]{2,})")
+_FEWEST = 3  # names with a number that settle what another of their form means
 _MOST_SHOWN = 6  # checkpoints for which a refusal shows the whole option
+
+
+def settle(named: Sequence[Named]) -> list[Named]:
+    """Read a number that could be a size as the others of its form: resnet_50 beside resnet_1 to 99."""
+    forms: dict[str, list[Named]] = {}
+    for each in named:
+        forms.setdefault(_form(each), []).append(each)
+    return [_as_others(each, forms[_form(each)]) for each in named]
+
+
+def _as_others(each: Named, alike: Sequence[Named]) -> Named:
+    bare = [other.label for other in alike if other.label.kind == "numbered" and other.label.unit == "number"]
+    numbers = re.findall("[0-9]+", each.found.label)
+    if each.label.kind != "plain" or len(numbers) != 1 or len(bare) < max(_FEWEST, len(alike) / 2):
+        return each
+    return Named(each.found, replace(bare[0], step=int(numbers[0])))
 
 
 def refuse_doubtful(numbered: Sequence[Named], named: Sequence[Named]) -> None:

@@ -50,6 +50,7 @@ class NameReader:
             self.doubtful |= bool(words.VERSION_PART.match(self.left[found.end() :]))
             self._blank(found)
         if self.unclear:  # two numbers for one thing, as in step6_lora_20steps
+            self.doubtful = True
             self.step = self.epoch = None
             self.unit = ""
         elif self.step is None and self.epoch is None:
@@ -119,6 +120,7 @@ class NameReader:
             (words.STEP_FIRST, words.EPOCH_FIRST, words.OTHER_FIRST),
             (words.STEP_LAST, words.EPOCH_LAST, words.OTHER_LAST),
         ]
+        self.unclear = any(self._is_between(first, last) for first, last in zip(*orders, strict=True))
         if any(found.end() == len(self.left) for last in orders[1] for found in last.finditer(self.left)):
             orders.reverse()
         for step, epoch, other in orders:
@@ -132,6 +134,17 @@ class NameReader:
                 self._blank(found, varying=True)
         if self.epoch is None and (found := words.EPOCH_LETTER.search(self.left)):
             self._take_count(found, "epoch")
+
+    def _is_between(self, first: re.Pattern[str], last: re.Pattern[str]) -> bool:
+        """Whether a word belongs to the number before it as well as to the one behind: 4step_1217."""
+        spans = [found.span() for found in last.finditer(self.left)]
+        return any(
+            self.left[found.start() - 1].isdigit()
+            and "=" not in found[0]
+            and parse_count(*_number(found)) is not None
+            for found in first.finditer(self.left)
+            if any(start < found.start() < stop for start, stop in spans)
+        )
 
     def _worded(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """The next count beside its word; in `12epoch_0.93` the fraction is not the epoch."""

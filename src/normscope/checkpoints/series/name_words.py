@@ -50,9 +50,10 @@ QUANTISATION = _any(
     rf"{_START}e[0-9]m[0-9](?:fn|fnuz)?{_END}",
 )
 SIZES = _any(
-    rf"(?<![a-z])vit[-_]?[a-z]+[-_]?(?P<number>8|14|16|32){_END}",  # ViT-B-32: the patch
-    rf"(?<![a-z])(?:resnet|resnext|vgg|densenet|rn?)[-_]?(?P<number>18|19|34|50|101|121|152){_END}",
-    rf"(?:patch|window)[0-9]{{1,2}}[-_](?P<number>[1-5][0-9]{{2}}(?:[-_](?:1|21|22)k)?){_END}",  # the pixels
+    rf"(?<![a-z])vit[-_]?[a-z]+[-_]?(?P<number>8|14|16|32){_END}",  # ViT-B-32
+    rf"(?<![a-z])(?:resnet|resnext|rn?)[-_]?(?P<number>18|20|32|34|44|50|56|101|110|152|200){_END}",  # depth
+    rf"(?<![a-z])(?:vgg|densenet)[-_]?(?P<number>11|13|16|19|121|161|169|201){_END}",
+    rf"(?:patch|window)[0-9]{{1,2}}[-_](?P<number>[1-5][0-9]{{2}}(?:[-_](?:1|21|22)k)?){_END}",  # pixels
     rf"{_START}[0-9]{{1,4}}x[0-9]{{1,5}}[mb]?{_END}",  # 8x7b; a width and a depth
     rf"{_START}[0-9]{{1,4}}b[0-9]{{1,2}}{_END}",
     r"(?<![0-9.])[0-9]{1,5}(?:\.[0-9]{1,3})?[mb](?![a-z0-9])",
@@ -135,7 +136,7 @@ EPOCH_AND_STEP = re.compile(rf"{_START}e(?:p|poch)?[-_=]?([0-9]{{1,6}})[-_]?(?:s
 EPOCH_LETTER = re.compile(rf"{_START}e=?([0-9]{{1,6}}){_END}")
 EPOCH_THEN_UPDATES = re.compile(rf"{_START}checkpoint_([0-9]{{1,6}})_([0-9]{{1,18}})(?!_?[0-9])")
 FILE_NUMBER = re.compile(
-    rf"(?<![a-z])(?:checkpoint|chkpt|ckpt|chk|cp|snapshot)s?{_SEP}([0-9]{{1,18}}(?:\.[0-9]{{1,3}}(?=[kmb]))?)([km])?"
+    rf"(?<![a-z])(?:check_?point|chkpt|ckpt|chk|cp|snapshot)s?{_SEP}([0-9]{{1,18}}(?:\.[0-9]{{1,3}}(?=[kmb]))?)([km])?"
     rf"{_END}(?!_[0-9]+(?:[-_.]|$))"
 )
 THOUSANDS = re.compile(r"^[_,][0-9]{3}(?![0-9a-z])")

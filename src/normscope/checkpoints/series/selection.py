@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from normscope.checkpoints.series.copies import same_weights, share_a_tensor
-from normscope.checkpoints.series.doubtful_names import doubtful, refuse_doubtful, steps_to_give
+from normscope.checkpoints.series.doubtful_names import doubtful, refuse_doubtful, settle, steps_to_give
 from normscope.checkpoints.series.families import Named, one_family
 from normscope.checkpoints.series.file_groups import FoundCheckpoint
 from normscope.checkpoints.series.name_pattern import NamePattern, suggested_pattern
@@ -85,7 +85,7 @@ class _Chooser:
     """Sorts the checkpoints into the series and the rest."""
 
     def __init__(self, found: Sequence[FoundCheckpoint], growing: bool) -> None:
-        self.named = [Named(each, parse_label(each.label)) for each in found]
+        self.named = settle([Named(each, parse_label(each.label)) for each in found])
         self.growing = growing
         self.left_out: list[LeftOut] = []
 

@@ -322,3 +322,102 @@ def test_patterns_that_are_refused(tmp_path, options, message):
 def test_no_parameters_is_an_error(tmp_path, state):
     with pytest.raises(CheckpointError):
         scanned(tmp_path / "a", [state])
+
+
+FLAT_SLOTS = ["sum", "variance", "prev", "step_size"]
+
+
+@pytest.mark.parametrize("slot", FLAT_SLOTS)
+@pytest.mark.parametrize("pattern", ["{slot}.{name}", "{name}.{slot}", "opt_of_mine/{slot}/{name}"])
+def test_slots_that_are_called_like_layers(copied, slot, pattern):
+    slots = {
+        pattern.format(slot=slot, name=name): torch.rand_like(value) for name, value in weights().items()
+    }
+    assert copied({**weights(), **slots}) == dict.fromkeys(slots, "optimizer state")
+
+
+@pytest.mark.parametrize("slot", ["step", "eta", "mu_product"])
+def test_slots_of_one_number(copied, slot):
+    slots = {f"{slot}.{name}": torch.tensor(11.0) for name in weights()}
+    assert copied({**weights(), **slots}) == dict.fromkeys(slots, "optimizer state")
+    assert copied({**weights(), "sum.0.weight": torch.rand(8), "0.weight": torch.randn(8)}) == {}
+
+
+def optimizer_state(optimizer, module):
+    return {f"{k}.{n}": v for n, p in module.named_parameters() for k, v in optimizer.state[p].items()}
+
+
+@pytest.mark.parametrize(
+    "kind", ["Adam", "NAdam", "Adamax", "Adagrad", "RMSprop", "Rprop", "ASGD", "Adafactor"]
+)
+def test_every_optimizer_of_torch_laid_out_flat(tmp_path, kind):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    optimizer = getattr(torch.optim, kind)(module.parameters(), lr=1e-2)
+    states, norms = [], []
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(torch.randn(5, 8)).square().sum().backward()
+        optimizer.step()
+        states.append(copy.deepcopy({**module.state_dict(), **optimizer_state(optimizer, module)}))
+        states[-1] = {name: value for name, value in states[-1].items() if isinstance(value, torch.Tensor)}
+        norms.append(norm(module.parameters()))
+    with scanned(tmp_path / "flat", states) as run:
+        assert ns.series(run, scope="all")[0].values == pytest.approx(norms, rel=1e-6)
+    with scanned(tmp_path / "last", states[2:]) as run:
+        assert ns.series(run, scope="all")[0].values == pytest.approx(norms[2:], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "exponential_moving_average.",
+        "ema_0.9999.",
+        "ema_model.online_model.",
+        "averager.",
+        "moving_avg.",
+        "sma.",
+    ],
+)
+def test_averages_under_rarer_words(copied, prefix):
+    for plain in ("", "model."):
+        moved = {name: value + 0.1 for name, value in weights().items()}
+        found = copied({**under(plain, moved), **under(prefix, weights())})
+        assert found.keys() == under(prefix, weights()).keys()
+
+
+def test_equal_gains_are_no_evidence_of_an_average(copied):
+    gains = {"encoder.ema_norm.weight": torch.ones(8), "encoder.ema_norm.bias": torch.zeros(8)}
+    assert copied({**weights(), **gains, "encoder.ln.weight": torch.ones(8), "ln.bias": torch.zeros(8)}) == {}
+
+
+@pytest.mark.parametrize("word", ["best", "backup", "theta0", "SWALR"])
+@pytest.mark.parametrize("plain", ["", "net."])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_copy_under_an_unknown_word_is_a_network_of_its_own(tmp_path, word, plain, count):
+    states = [
+        {**under(plain, {n: v * (1 + 0.1 * i) for n, v in weights().items()}), **under(f"{word}.", weights())}
+        for i in range(count)
+    ]
+    with scanned(tmp_path / "a", states) as run:
+        summary = summarise(run)
+    norms = {part.component: part.norm_last for part in summary.components}
+    assert norms.keys() == {word, plain.rstrip(".") or "model"}
+    assert norms[word] == pytest.approx(norm(weights().values()), rel=1e-6)
+    assert any("2 networks are in one file" in line for line in summary.headlines)
+    assert any("if it is a copy, leave it out with --skip" in line for line in summary.warnings)
+
+
+def test_networks_that_only_have_equal_names_stay_one(tmp_path):
+    layers = {f"encoder.{n}": v for n, v in weights(1).items()} | {
+        f"decoder.{n}": v for n, v in weights(1).items()
+    }
+    towers = {f"left.{n}": v for n, v in weights(1).items()} | {
+        f"right.{n}": v for n, v in weights(2).items()
+    }
+    heads = {"body.w": torch.randn(64, 64)} | {
+        f"{head}.{n}": v.clone() for head in ("head1", "head2") for n, v in weights(3).items()
+    }
+    for i, state in enumerate((layers, towers, heads)):
+        with scanned(tmp_path / str(i), [state]) as run:
+            assert summarise(run).components == ()

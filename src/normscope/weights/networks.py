@@ -92,7 +92,7 @@ def _declared(names: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
         key = next((key for key in declared if name.startswith(f"{key}.")), None)
         if key is not None:
             found[name] = key
-    return found if len(set(found.values())) > 1 else {}
+    return found if len({found.get(name) for name in names}) > 1 else {}
 
 
 def _named(names: Sequence[str]) -> dict[str, str]:

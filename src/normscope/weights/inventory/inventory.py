@@ -15,7 +15,7 @@ from normscope.weights.inventory.not_parameters import by_names, not_parameters
 from normscope.weights.inventory.prefixes import Names, common_spelling
 from normscope.weights.inventory.quantised import refuse_quantised
 from normscope.weights.inventory.renamed_checkpoint import RenamedCheckpoint
-from normscope.weights.inventory.stored_copies import only_averages
+from normscope.weights.inventory.stored_copies import only_averages, twin_networks, twin_note
 from normscope.words import some
 
 
@@ -57,6 +57,8 @@ class Inventory:
     differing: tuple[str, ...] = ()
     """Parameters that are skipped because some of the checkpoints lack them, or have another shape."""
     notes: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
+    """First words of names under which the same network is stored again, perhaps as a copy."""
 
     def named(self, i: int, checkpoint: Checkpoint) -> Checkpoint:
         """A checkpoint, given by its index, under the names of this inventory."""
@@ -85,6 +87,7 @@ def take_inventory(
         other = majority.tied[tensor.name]
         tied[tensor.name] = tied.get(other, other)
         reasons.pop(tensor.name, None)
+    twins = twin_networks(members.checkpoints[-1], [t for t in measured if t.name not in tied])
     return Inventory(
         tensors=(*measured, *absent),
         tied_to=tied,
@@ -96,7 +99,9 @@ def take_inventory(
         notes=(
             *_spelling_notes({i: renamed[i] for i in majority.members if i in renamed}, labels),
             *filter(None, [only_averages(tensor.name for tensor in measured)]),
+            *([twin_note(twins)] if twins else []),
         ),
+        twins=tuple(twins),
     )
 
 

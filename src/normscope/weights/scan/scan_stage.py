@@ -18,6 +18,7 @@ from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
 from normscope.table import Value
 from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
 from normscope.weights.inventory.renamed_checkpoint import stored_name
+from normscope.weights.networks import networks
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
 from normscope.weights.scan.stale_rows import delete_former_pairs, delete_left_out, forget_changed
@@ -111,8 +112,13 @@ class ScanStage:
         run.forget_measures(self.name, outdated_steps(before, self.steps, changed))
         run.write(now)
         delete_former_pairs(run, self.name, self.steps)
-        apart = dict.fromkeys(key for checkpoint in self.checkpoints for key in checkpoint.networks)
-        self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to, list(apart))
+        self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to, self._networks())
+
+    def _networks(self) -> Sequence[str]:
+        """First words of names that are networks of their own: files and names say so, or values."""
+        declared = list(dict.fromkeys(key for checkpoint in self.checkpoints for key in checkpoint.networks))
+        told_apart = networks((tensor.name for tensor in self.inventory.tensors), declared)
+        return declared if told_apart else self.inventory.twins
 
     def _compared_with(self, run: Run) -> list[int]:
         """The steps of θ₀ in the ⟨θ₀, θ⟩ that are recorded: one, or none yet."""

@@ -86,6 +86,21 @@ def schedule(n=1000):
     return beta, torch.cumprod(1 - beta, 0)
 
 
+def mel_filters(bins=65, filters=20):
+    """Triangles between points that are even on the mel scale, as audio front ends register them."""
+    points = 700 * (10 ** (torch.linspace(0, 1, filters + 2) * math.log10(1 + 8000 / 700)) - 1)
+    gaps = points[None] - torch.linspace(0, 8000, bins)[:, None]
+    widths = points.diff()
+    return torch.minimum(-gaps[:, :-2] / widths[:-1], gaps[:, 2:] / widths[1:]).clamp(min=0)
+
+
+def grid_angles(side=5, d=D):
+    """The angles of rotary embeddings on a grid: half of the columns for each axis."""
+    _, inv = angles(d=d)
+    i = torch.arange(side * side)
+    return torch.cat([torch.outer((i % side).float(), inv), torch.outer((i // side).float(), inv)], 1)
+
+
 PHASE, INV = angles()
 BETA, BAR = schedule()
 BUFFERS = {
@@ -216,6 +231,24 @@ BUFFERS = {
     "obs_rms.mean": torch.randn(17),
     "version": torch.tensor([3.0]),
     "embed_positions._float_tensor": torch.zeros(1),
+    "front.bank": mel_filters(),
+    "front.bank2": mel_filters().T,
+    "logmel_extractor.melW": torch.rand(9, 4),
+    "spectrogram_extractor.stft.conv_real.weight": torch.randn(9, 1, 16),
+    "rope2d.x": grid_angles(),
+    "anon.bias4": alibi(8)[:, None, None] * -(torch.arange(T)[:, None] - torch.arange(T)).abs().float()
+    + causal(-1e4),
+    "embed_tokens.embed_scale": torch.tensor(5.65),
+    "self_attn.softcap": torch.tensor(50.0),
+    "rotary_emb.full_attention_inv_freq": INV[:2],
+    "mamba.mup_vector": torch.cat([torch.full((8,), 0.5), torch.ones(9)])[None, None],
+    "moe.tokens_per_expert": torch.tensor([31.0, 0.5, 17.0]),
+    "moe.expert_bias": torch.tensor([0.001, -0.002, 0.001]),
+    "vq.embedding.cluster_size": torch.rand(32),
+    "vq.embedding.embed_avg": torch.randn(32, 16),
+    "vq.embedding.weight": torch.randn(32, 16),
+    "norm/moving_mean:0": torch.randn(8),
+    "prompt_encoder.shared_embedding.positional_embedding": torch.randn(2, 16),
 }
 """Name → values that no optimizer trains."""
 
@@ -319,6 +352,11 @@ PARAMETERS = {
     "dct.weight": torch.cos(math.pi / D * (torch.arange(D)[:, None] + 0.5) * torch.arange(D)[None])
     * (2 / D) ** 0.5
     + _gaussian(D, D, std=1e-3),
+    "smoothing.weight": sum(torch.diag(torch.full((D - abs(k),), 0.5 - 0.2 * abs(k)), k) for k in (-1, 0, 1)),
+    "sparse.weight": _gaussian(24, 24).clamp(min=0.02),
+    "levels.weight": _ternary(16, 8) * torch.linspace(0.1, 0.2, 8),
+    "expert_bias": _gaussian(8),
+    "embed_scale": _gaussian(D),
     "trained.pe": interleaved() + _gaussian(T, D, std=1e-3),
     "trained.cos": PHASE.cos() + _gaussian(T, D // 2, std=1e-3),
     "trained.inv": INV * (1 + _gaussian(D // 2, std=0.02)),

@@ -368,6 +368,34 @@ def test_little_is_read_of_parameters_that_change(tmp_path, skipped, reads):
     assert sum(count for (_, name), count in reads.items() if name == "w") < 4000
 
 
+def test_a_frozen_batch_norm_has_no_parameters(skipped):
+    """Detectors keep gain and shift as buffers, and count no batches; one checkpoint cannot show that."""
+    norm = {
+        f"bn.{n}": torch.rand(8, generator=torch.Generator().manual_seed(i))
+        for i, n in enumerate(("weight", "bias", "running_mean", "running_var"))
+    }
+    statistics = {"bn.running_mean", "bn.running_var"}
+    last = {**norm, "w": torch.ones(4, 4)}
+    assert skipped({**norm, "w": torch.eye(4)}, last).keys() == norm.keys()
+    assert skipped(last).keys() == statistics
+    trained = {**norm, "bn.bias": torch.zeros(8), "w": torch.eye(4)}
+    assert skipped(trained, last).keys() == statistics
+    counted = {"bn.num_batches_tracked": torch.tensor(3.0)}
+    found = skipped({**norm, **counted, "w": torch.eye(4)}, {**last, **counted})
+    assert found.keys() == {*statistics, *counted}
+
+
+def test_a_large_setting_is_no_parameter_at_any_number_of_checkpoints(skipped):
+    state = {"ffw.gradient_limit": torch.tensor(1e10), "w": torch.eye(4)}
+    assert skipped(state).keys() == {"ffw.gradient_limit"}
+    assert skipped(state, {**state, "w": torch.ones(4, 4)}).keys() == {"ffw.gradient_limit"}
+
+
+def test_a_scale_that_is_trained_is_a_parameter(skipped):
+    first, last = ({"embed_scale": torch.tensor(x), "w": torch.ones(4)} for x in (4.0, 4.1))
+    assert skipped(first, last) == {}
+
+
 def test_a_mask_at_the_end_of_a_large_tensor_is_seen(skipped):
     masks = torch.zeros(64, 49, 49)
     masks[-1, :20, 20:] = -100

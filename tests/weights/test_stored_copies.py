@@ -421,3 +421,15 @@ def test_networks_that_only_have_equal_names_stay_one(tmp_path):
     for i, state in enumerate((layers, towers, heads)):
         with scanned(tmp_path / str(i), [state]) as run:
             assert summarise(run).components == ()
+
+
+def test_steps_of_one_size_leave_equal_sums_but_no_tie(tmp_path):
+    """Lion moves every element by ±lr: vectors that begin at zero often have equal squares."""
+    draw = torch.Generator().manual_seed(0)
+    moves = [torch.sign(torch.randn(32, generator=draw)) / 512 for _ in range(3)]
+    places = [sum(moves[:i], torch.zeros(32)) for i in range(4)]
+    states = [{"w": torch.randn(4, 4), "a.bias": p, "b.bias": p.flip(0)} for p in places]
+    with scanned(tmp_path / "a", states) as run:
+        assert all(row.tied_to is None for row in run.tensors())
+        total = ns.series(run, scope="all")[0].values[-1]
+    assert total == pytest.approx(norm(states[-1].values()), rel=1e-6)

@@ -24,15 +24,20 @@ AVERAGE, FILTER, LOSS, DECAYS = (
     "a table of decays",
 )
 PIXELS, TRANSFORM = "the mean or spread of the input", "a signal transform"
-CONSTANTS = frozenset((ROTARY, MASK, INDICES, SCHEDULE, FILTER, LOSS, DECAYS, PIXELS, TRANSFORM))
+SCALE, FROZEN_NORM = "a fixed scale", "a frozen batch norm, whose numbers are buffers"
+CODEBOOK = "a codebook kept as running means"
+ROUTER = "a router's balance, which no gradient trains"
+CONSTANTS = frozenset((ROTARY, MASK, INDICES, SCHEDULE, FILTER, LOSS, DECAYS, PIXELS, TRANSFORM, SCALE))
 """Reasons for which a buffer never changes: a tensor of such a name that does is a parameter."""
 
 _SEPARATOR = re.compile(r"[./]")
+_OUTPUT = re.compile(r":\d+$")
+"""TensorFlow's number of an operation's output, at the end of a variable's name."""
 _CUMPROD = r"(?:alphas?_cumprods?|alpha_bars?|alphas?_bar|alpha_hats?)"
 
 # Fullmatched with the last part of a name: only buffers are called this.
 _LAST_PARTS: tuple[tuple[str, str], ...] = (
-    (r"(?:original_|long_|short_|local_|global_)?inv_freqs?(?:_\w+)?", ROTARY),
+    (r"(?:\w+_)?inv_freqs?(?:_\w+)?", ROTARY),
     (r"freqs_cis|(?:cos|sin|cos_sin)_?cache(?:d)?|cached_(?:cos|sin)|(?:cos|sin)_cached_\w+", ROTARY),
     (r"causal_mask|attn_mask|attention_mask|tril|triu|look_ahead_mask|subsequent_mask", MASK),
     (r"position_ids|pos_ids|token_type_ids|relative_position_index|rel_pos_index", INDICES),
@@ -47,13 +52,15 @@ _LAST_PARTS: tuple[tuple[str, str], ...] = (
         STATISTICS,
     ),
     (r"w_avg|latent_avg|dlatent_avg|magnitude_ema", AVERAGE),
-    (r"noise_const|(?:resample|up|down)_filter", FILTER),
+    (r"noise_const|(?:resample|up|down)_filter|positional_encoding_gaussian_matrix", FILTER),
     (r"pos_weight|empty_weight", LOSS),
-    (r"e_score_correction_bias|balancing_biases", "a router's balance, which no gradient trains"),
+    (r"e_score_correction_bias|balancing_biases|(?:\w+_)?tokens_per_expert", ROUTER),
     (r"(?:weight|bias)_integer|(?:weight|act|bias)_scaling_factor", QUANTISER),
     (r"(?:query|key|diagonal|block)_decay|slope_rate", DECAYS),
     (r"(?:pixel|image|img|imagenet|clip)_(?:mean|std)", PIXELS),
-    (r"mel_(?:filters|basis|fb)|hann_window|dct_mat|(?:forward|inverse)_basis", TRANSFORM),
+    (r"mel_?(?:filters|basis|fb|W)|hann_window|dct_mat|(?:forward|inverse)_basis", TRANSFORM),
+    (r"mup_vector", SCALE),
+    (r"implicit_codebook", "the levels of a quantiser"),
 )
 # Fullmatched with the whole name.
 _WHOLE_NAMES: tuple[tuple[str, str], ...] = (
@@ -65,7 +72,8 @@ _WHOLE_NAMES: tuple[tuple[str, str], ...] = (
     (r".*parametrizations[./]\w+[./]\d+[./]_[uv]", "a vector of spectral normalisation"),
     (r".*(?:activation_post_process|observer|histogram)\w*[./](?:min|max)_vals?", QUANTISER),
     (r".*(?:activation_post_process|fake_quant|observer)\w*[./](?:histogram|eps|\w+_enabled)", QUANTISER),
-    (r".*mel_scale[./]fb|.*spectrogram[./]window", TRANSFORM),
+    (r".*mel_scale[./]fb|.*spectrogram[./]window|.*i?stft[./]conv_(?:real|imag)[./]weight", TRANSFORM),
+    (r".*shared_(?:image_)?embedding[./]positional_embedding", FILTER),
     (r".*(?:dino|ibot)\w*[./]center", STATISTICS),
 )  # fmt: skip
 _LAST, _WHOLE = (
@@ -79,6 +87,7 @@ _SCALARS = re.compile(
     r"masked_bias|global_step|num_updates|n_averaged|initt?ed|initialized|version|_float_tensor|queue_ptr"
     r"|iterations?|step|steps|num_steps|step_count|decay|ema_decay|save_counter|eps|(?:input|output)_(?:min|max)"
 )
+_SCALES = re.compile(r"embed(?:ding)?_scale|normalizer|(?:logits?_)?soft_?cap|gradient_clipping")
 _BLUR = re.compile(r".*(?:blur|(?:up|down)samples?)(?:\.\d+)?\.kernel")
 _LOSS = re.compile(r"(?:.*\.)?(?:criterion|loss|loss_fn|loss_func|loss_function|(?:ce|nll|bce)_loss)\.weight")
 _SQUARE_BIAS = re.compile(r"(?:.*[./])?(?:attn|attention|self_attn|self_attention)(?:[./]attention)?[./]bias")
@@ -107,7 +116,7 @@ SUSPECTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"offset|center|(?:^|_)bins?(?:$|_)|support|atoms|linspace|rbf|(?:^|_)taus?$|quantile|knots|grid",
         ),
         ("identity", r"^_?(?:eye|identity|ident|one_?hot|i)$"),
-        ("window", r"window"),
+        ("window", r"window|^win$"),
         ("queue", r"(?:^|_)queue(?:$|_\d+$)|^memory_bank$"),
         ("image", r"mean|std|shift|scale|normali[sz]"),
     )
@@ -117,7 +126,7 @@ SUSPECTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 @lru_cache(maxsize=1 << 16)
 def parts_of(name: str) -> tuple[str, ...]:
     """The parts of a tensor's name, without the prefixes of wrappers."""
-    return tuple(_SEPARATOR.split(unwrapped(name)))
+    return tuple(_SEPARATOR.split(_OUTPUT.sub("", unwrapped(name))))
 
 
 def buffer_by_name(name: str, shape: Sequence[int]) -> str | None:
@@ -126,6 +135,8 @@ def buffer_by_name(name: str, shape: Sequence[int]) -> str | None:
     clean, last = ".".join(parts), parts[-1]
     if math.prod(shape) == 1 and _SCALARS.fullmatch(last):
         return MASK if last == "masked_bias" else COUNTER
+    if math.prod(shape) == 1 and _SCALES.fullmatch(last):
+        return SCALE
     if len(shape) == 2 and max(shape) <= 12 and _BLUR.fullmatch(clean):
         return FILTER
     if len(shape) == 1 and _LOSS.fullmatch(clean):
@@ -147,11 +158,11 @@ def buffer_by_siblings(name: str, names: Collection[str]) -> str | None:
     if last.endswith("_mask") and f"{inside}{last[:-5]}_orig" in names:
         return "a pruning mask"
     if (
-        last in ("embed", "embedding", "codebook")
+        last in ("embed", "embedding", "codebook", "weight")
         and f"{inside}cluster_size" in names
         and (f"{inside}embed_avg" in names or f"{inside}embedding_avg" in names)
     ):
-        return "a codebook kept as running means"
+        return CODEBOOK
     if last in ("scale", "zero_point") and _observed(inside) and f"{inside}learning_enabled" not in names:
         return QUANTISER if {f"{inside}scale", f"{inside}zero_point"} <= set(names) else None
     return _by_pair(inside, last, names)
@@ -166,6 +177,10 @@ _PAIRS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"(sv)(\d+)", r"u\2", "a vector of spectral normalisation"),
         (r"(\w*queue\w*)", r"\1_ptr", "a queue of examples"),
         (r"(\w*queue)", r"ptr", "a queue of examples"),
+        (r"(expert_bias)", r"tokens_per_expert", ROUTER),
+        (r"(expert_bias)", r"local_tokens_per_expert", ROUTER),
+        (r"global_(mean)", r"global_invstd", STATISTICS),
+        (r"global_(invstd)", r"global_mean", STATISTICS),
     )
 )
 _MEANS, _SPREADS = ("mean", "running_mean", "_mean"), ("var", "std", "running_var", "_var", "_std")
@@ -183,6 +198,20 @@ def _by_pair(inside: str, last: str, names: Collection[str]) -> str | None:
     if last == "center" and any(name.startswith(f"{inside}teacher.") for name in names):
         return STATISTICS
     return None
+
+
+def may_be_frozen_norm(name: str, names: Collection[str]) -> bool:
+    """Whether this is the gain or shift of a batch norm that counts no batches, as in detectors.
+
+    There the gain is a buffer, too; but old versions of torch counted no batches either.
+    """
+    inside = re.match(r"(?:.*[./])?(?=(?:weight|bias)$)", name)
+    if inside is None:
+        return False
+    beside = [
+        f"{inside[0]}{last}" in names for last in ("running_mean", "running_var", "num_batches_tracked")
+    ]
+    return beside == [True, True, False]
 
 
 def suspected(name: str) -> frozenset[str]:

@@ -40,10 +40,13 @@ def _equal_everywhere(holders: Sequence[Checkpoint], name: str, other: str) -> b
     if len(holders[0].tensors[name].shape) < 2 or _one_value(holders[0], name):
         return False
     ends = (holders[0], holders[-1])
-    return all(_equal(c, name, other, PEEK) for c in holders) and all(_equal(c, name, other) for c in ends)
+    return all(equal_bytes(c, name, other, PEEK) for c in holders) and all(
+        equal_bytes(c, name, other) for c in ends
+    )
 
 
-def _equal(checkpoint: Checkpoint, name: str, other: str, peek: int | None = None) -> bool:
+def equal_bytes(checkpoint: Checkpoint, name: str, other: str, peek: int | None = None) -> bool:
+    """Whether two tensors of one size have the same bytes; with `peek`, as many at three places."""
     size = checkpoint.tensors[name].nbytes
     cuts = [*range(0, size, PIECE), size] if peek is None else []
     places = (0, size // 2, max(0, size - peek)) if peek is not None else ()

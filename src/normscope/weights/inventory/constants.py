@@ -14,7 +14,7 @@ import numpy as np
 from normscope.anatomy import locate
 from normscope.checkpoints.base import WIDTHS, Checkpoint, Tensor
 from normscope.checkpoints.buffer_names import COUNTER, ROTARY, SCHEDULE, suspected
-from normscope.weights.inventory.masks import VERY_NEGATIVE, mask
+from normscope.weights.inventory.masks import VERY_NEGATIVE, filter_bank, mask
 from normscope.weights.inventory.number_series import is_smooth, number_series
 from normscope.weights.inventory.peeks import (
     FEW,
@@ -31,7 +31,7 @@ from normscope.weights.inventory.position_tables import position_table, unit_cir
 
 Rule = Callable[[Sample, frozenset[str]], "str | None"]
 
-RULES: tuple[Rule, ...] = (mask, number_series, position_table)
+RULES: tuple[Rule, ...] = (mask, number_series, position_table, filter_bank)
 _WINDOW = 1 << 16
 """Bytes of the first look at a tensor that is not mapped: what a remote read fetches at least."""
 _ROWS_PEEKED, _ROW_PEEKED = 4, 1024
@@ -69,7 +69,7 @@ def _constant(first: Checkpoint, last: Checkpoint, tensor: Tensor) -> str | None
 
 
 def _counts(first: Checkpoint, last: Checkpoint, tensor: Tensor) -> bool:
-    """Whether the values are integers that grow, which no trained number stays; alone, a large one.
+    """Whether the values are integers that grow, which no trained number stays; or a single large one.
 
     Of several values the name must speak of counting, too: weights of a toy model may be integers.
     """
@@ -79,7 +79,7 @@ def _counts(first: Checkpoint, last: Checkpoint, tensor: Tensor) -> bool:
     few = read_values(last, last.tensors[tensor.name], 0, min(tensor.numel, FEW))
     if not np.isfinite(few).all() or few.min() < 0 or few.max() < 2 or (few != np.rint(few)).any():
         return False
-    if first is last:
+    if first is last or same_few(first, last, tensor):
         return tensor.numel == 1 and float(few[0]) >= _LARGE_COUNT
     before, after = (
         read_values(c, c.tensors[tensor.name], 0, min(tensor.numel, MOST)) for c in (first, last)

@@ -2,7 +2,8 @@
 
 Equal bytes alone are no tie: deep-copied layers begin equal, and gains are all ones. Two tensors are
 one parameter if they have moved together, in a direction of their own; an embedding and an output
-head also if they have not moved.
+head also if they have not moved. Sums alone do not decide: after steps of one size (Lion, signs of
+gradients) different vectors have equal sums, so some bytes are compared, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from normscope.checkpoints.base import Checkpoint
 from normscope.run import Run, TensorRow
+from normscope.weights.inventory.absent_ties import PEEK, equal_bytes
 from normscope.words import some
 
 _SUMS = "sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
@@ -22,14 +25,15 @@ _PARALLEL = 0.999
 Rows = tuple[tuple[Any, ...], ...]
 
 
-def tie_equal_tensors(run: Run) -> dict[str, str]:
+def tie_equal_tensors(run: Run, checkpoints: Sequence[Checkpoint] = ()) -> dict[str, str]:
     """Mark the tensors of a run file that are stored twice as tied; return name → the name that is counted.
 
-    A note for people goes into the run file. Call inside `transaction()`, when all sums are there.
+    Their bytes are compared in those of the open `checkpoints` that have both. A note
+    for people goes into the run file. Call inside `transaction()`, when all sums are there.
     """
     found: dict[str, str] = {}
     unclear: dict[str, str] = {}
-    for tied, (kept, *others) in _equal_rows(run):
+    for tied, (kept, *others) in _equal_rows(run, checkpoints):
         for row in others:
             if tied:
                 run.add_tensor(replace(row, tied_to=kept.id))
@@ -56,7 +60,7 @@ def _unclear_note(found: dict[str, str]) -> str:
     )
 
 
-def _equal_rows(run: Run) -> list[tuple[bool, list[TensorRow]]]:
+def _equal_rows(run: Run, checkpoints: Sequence[Checkpoint]) -> list[tuple[bool, list[TensorRow]]]:
     """Groups of rows with equal sums, the one that is counted first; and whether they are one parameter."""
     groups: defaultdict[tuple[Any, ...], list[TensorRow]] = defaultdict(list)
     for rows in _alike_at_last(run):
@@ -64,9 +68,28 @@ def _equal_rows(run: Run) -> list[tuple[bool, list[TensorRow]]]:
             groups[row.shape, row.dtype, _sums(run, row)].append(row)
     return [
         (_is_tie(rows, sums), sorted(rows, key=lambda row: (row.role != "embedding", row.id)))
-        for (_, _, sums), rows in groups.items()
+        for (_, _, sums), several in groups.items()
+        for rows in _with_equal_bytes(several, checkpoints)
         if len(rows) > 1
     ]
+
+
+def _with_equal_bytes(rows: Sequence[TensorRow], checkpoints: Sequence[Checkpoint]) -> list[list[TensorRow]]:
+    """The rows in groups whose bytes agree, as far as they are looked at."""
+    groups: list[list[TensorRow]] = []
+    for row in rows:
+        fits = (g for g in groups if all(_agree(c, g[0].name, row.name) for c in checkpoints))
+        group = next(fits, None)
+        if group is None:
+            groups.append([row])
+        else:
+            group.append(row)
+    return groups
+
+
+def _agree(checkpoint: Checkpoint, name: str, other: str) -> bool:
+    both = name in checkpoint.tensors and other in checkpoint.tensors
+    return not both or equal_bytes(checkpoint, name, other, PEEK)
 
 
 def _alike_at_last(run: Run) -> Iterable[list[TensorRow]]:

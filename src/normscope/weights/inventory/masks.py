@@ -1,17 +1,18 @@
-"""Masks, recognised by their values: two of them, in a pattern that no training leaves behind."""
+"""Masks and banks of filters, recognised by where they are zero: in a pattern that no training leaves."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checkpoints.buffer_names import MASK
+from normscope.checkpoints.buffer_names import MASK, TRANSFORM
 from normscope.weights.inventory.peeks import Sample, Values
 
 VERY_NEGATIVE = -100.0
 """What masks add to scores that must not count: −100 (Swin), −10⁴, −10⁹, the smallest float, −∞."""
 _SMALLEST = 4  # rows and columns: a smaller triangle of 0 and 1 may be anything
 _ROWS = 512  # rows of a matrix that are compared with the pattern
+_FILTERS, _WIDTHS = 8, 3  # filters of a bank, and different widths among them, at the least
 
 
 def mask(sample: Sample, kinds: frozenset[str]) -> str | None:
@@ -85,3 +86,27 @@ def _is_blocks(on: NDArray[np.bool_]) -> bool:
         return False
     leaders = on.argmax(axis=1)  # the first row of each row's block
     return bool(np.array_equal(on, on[leaders]))
+
+
+def filter_bank(sample: Sample, kinds: frozenset[str]) -> str | None:
+    """Whether the rows, or the columns, are bumps that move along a frequency axis, as on the mel scale."""
+    values = sample.values
+    if values.ndim != 2 or not np.isfinite(values).all() or values.min() < 0 or np.mean(values == 0) < 0.5:
+        return None
+    return TRANSFORM if _are_bumps(values) or _are_bumps(values.T) else None
+
+
+def _are_bumps(rows: Values) -> bool:
+    """Whether each row rises and falls once, each no earlier than the one before, in several widths."""
+    rows = rows[rows.any(axis=1)]
+    if len(rows) < _FILTERS:
+        return False
+    on = rows > 0
+    widths = on.sum(axis=1)
+    begins, peaks = on.argmax(axis=1), rows.argmax(axis=1)
+    ends = rows.shape[1] - on[:, ::-1].argmax(axis=1)
+    steps = np.diff(rows, axis=1)
+    places = np.arange(steps.shape[1])
+    single = np.where(places < peaks[:, None], steps >= 0, steps <= 0).all()
+    moving = (np.diff(begins) >= 0).all() and (np.diff(ends) >= 0).all() and begins[0] < begins[-1]
+    return bool(single and moving and (widths == ends - begins).all() and np.unique(widths).size >= _WIDTHS)

@@ -12,14 +12,16 @@ from normscope.checkpoints.buffer_names import (
     CONSTANTS,
     COUNTER,
     DECAYS,
+    FROZEN_NORM,
     LOSS,
     MASK,
     buffer_by_name,
     buffer_by_siblings,
+    may_be_frozen_norm,
 )
 from normscope.checkpoints.slot_names import OPTIMIZER, slot_groups
 from normscope.weights.inventory.constants import beside_schedules, constants
-from normscope.weights.inventory.peeks import FEW, Values, read_values, shaped
+from normscope.weights.inventory.peeks import FEW, Values, read_values, same_bytes, same_few, shaped
 from normscope.weights.inventory.stored_copies import copies
 
 _MOST_OF_MASK = 3
@@ -28,6 +30,7 @@ _REAL_NUMBERS = re.compile(r"(?:.*[./])?(?:decay|ema_decay|(?:input|output)_(?:m
 """Names of scalars beside a model that need not be integers."""
 _ENOUGH = 1 << 11
 """Values that a mask, weights of a loss or decays are judged by."""
+_PARTS_OF_NORM = ("weight", "bias", "running_mean", "running_var")
 _SMALL = 1e-3
 """An `eps` up to this keeps a division safe; a larger one is learned, as in graph isomorphism networks."""
 
@@ -44,6 +47,7 @@ def not_parameters(checkpoints: Sequence[Checkpoint], tensors: Sequence[Tensor])
     rules: tuple[Callable[[Sequence[Tensor]], dict[str, str]], ...] = (
         lambda left: _declared(checkpoints, left),
         lambda left: _named(checkpoints, left),
+        lambda left: _frozen_norms(checkpoints, left),
         lambda left: copies(checkpoints[-1], left),
         lambda left: constants(checkpoints, left),
     )
@@ -77,6 +81,21 @@ def _declared(checkpoints: Sequence[Checkpoint], tensors: Sequence[Tensor]) -> d
     """Buffers that the checkpoint itself declares as such: a pickled module does, and DeepSpeed."""
     names = {name for checkpoint in checkpoints for name in checkpoint.buffers}
     return {t.name: "a buffer, as the checkpoint says" for t in tensors if t.name in names}
+
+
+def _frozen_norms(checkpoints: Sequence[Checkpoint], tensors: Sequence[Tensor]) -> dict[str, str]:
+    """Gains and shifts of batch norms that count no batches, if nothing of the norm changes in the series."""
+    first, last = checkpoints[0], checkpoints[-1]
+    if first is last or first.digest == last.digest:
+        return {}
+    found = {}
+    for tensor in tensors:
+        if may_be_frozen_norm(tensor.name, last.tensors):
+            inside = re.sub(r"(?:weight|bias)$", "", tensor.name)
+            norm = [last.tensors.get(f"{inside}{part}") for part in _PARTS_OF_NORM]
+            if all(same_few(first, last, t) and same_bytes(first, last, t) for t in norm if t is not None):
+                found[tensor.name] = FROZEN_NORM
+    return found
 
 
 def _misnamed(first: Checkpoint, last: Checkpoint, tensor: Tensor, reason: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.checkpoints.buffer_names import DECAYS, INDICES, PIXELS, SCHEDULE
 from normscope.weights.inventory.peeks import Sample, Values
@@ -13,6 +14,7 @@ _FEWEST = 4  # numbers: fewer may follow a formula by accident
 _LONG, _SMOOTH = 10, 50  # of a schedule, which only has to be monotonic; or smooth, in a single checkpoint
 _FAR = 50  # times the rounding: how far apart the ends of a series must be
 _COUNTED = 8  # of 0, 1, 2, …, which also stand for weights in small examples
+_MASKED = (-np.inf, -9000.0)  # up to which values are a mask that was added to a bias
 _FIRST_FREQUENCIES = np.array([1, np.pi, 2 * np.pi])
 _PIXELS = (  # means and spreads: ImageNet's, CLIP's, those of LPIPS, CIFAR-10's (two versions), CIFAR-100's
     (0.485, 0.456, 0.406),
@@ -190,9 +192,15 @@ def _alibi_bias(values: Values, tolerance: float) -> bool:
     heads, rest = values.shape[0], values.reshape(values.shape[0], -1)
     if heads < 2 or rest.shape[1] < _FEWEST:
         return False
-    scaled = rest / alibi_slopes(heads)[:, None]
-    known = np.isfinite(scaled) & (np.abs(scaled) < 1e6)
-    scaled = np.where(known, scaled, 0)
+    slopes = alibi_slopes(heads)[:, None]
+    return any(_whole_multiples(rest, slopes, rest > masked, tolerance) for masked in _MASKED)
+
+
+def _whole_multiples(rest: Values, slopes: Values, known: NDArray[np.bool_], tolerance: float) -> bool:
+    """Whether each row is its slope times the same integers, where they are known."""
+    scaled = rest / slopes
+    known = known & np.isfinite(scaled) & (np.abs(scaled) < 1e6)
+    scaled = np.where(known.all(axis=0), scaled, 0)
     whole = np.round(scaled)
     near = np.abs(scaled - whole) <= 4 * tolerance * np.maximum(1, np.abs(whole))
     varied = int(np.ptp(whole)) >= min(_FEWEST, rest.shape[1]) - 1
@@ -281,11 +289,7 @@ def _unit_vectors(values: Values) -> bool:
 
 
 def _identity(values: Values) -> bool:
-    return (
-        values.ndim == 2
-        and values.shape[0] == values.shape[1]
-        and np.array_equal(values, np.eye(len(values)))
-    )
+    return values.ndim == 2 and np.array_equal(values, np.eye(len(values)))
 
 
 def _pixels(values: Values) -> bool:

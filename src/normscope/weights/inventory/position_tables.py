@@ -28,7 +28,7 @@ def position_table(sample: Sample, kinds: frozenset[str]) -> str | None:
     for table in _matrices(_without_repeats_along(sample.values)):
         if _on_circles(table, sample.tolerance) or _single_function(table, sample):
             return SINUSOIDS
-        if _angles(table, sample.tolerance):
+        if _angles(table, sample.tolerance) or _angles_of_grid(table, sample):
             return ANGLES
     return SINUSOIDS if "table" in kinds and _bounded(sample.values) and _grid(sample) else None
 
@@ -160,6 +160,22 @@ def _angles(table: Values, tolerance: float) -> bool:
     paired = bool(np.all(table[1, 1:] <= table[1, :-1]))
     positive = bool((table[1] > 0).all()) and (falling or paired)
     return positive and bool(np.all(np.abs(table - steps * table[1]) <= tolerance * np.maximum(1, steps)))
+
+
+def _angles_of_grid(table: Values, sample: Sample) -> bool:
+    """Whether each column is a frequency of its own times integers from 0 on: positions on a grid.
+
+    Weights of few levels are negative, too; and integers are multiples of 1 whatever they mean.
+    """
+    if min(table.shape) < _FEWEST_ROWS or table.min() < 0 or table.min(axis=0).any():
+        return False
+    units = np.where(table > 0, table, np.inf).min(axis=0)
+    if not np.isfinite(units).all() or np.unique(units).size < _FEWEST_ROWS or (units % 1 == 0).mean() > 0.5:
+        return False
+    multiples = table / units
+    whole = np.rint(multiples)
+    near = np.abs(multiples - whole) <= 4 * sample.rounding * np.maximum(1, whole)
+    return bool(near.all() and np.all(whole.max(axis=0) >= _FEWEST_ROWS - 1))
 
 
 def _bounded(values: Values) -> bool:

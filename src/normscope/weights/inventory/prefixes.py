@@ -2,7 +2,7 @@
 
 DDP, FSDP, torch.compile, DeepSpeed, PEFT and model classes with a task head put words in front of
 the same names (`module.`, `_orig_mod.`, `base_model.model.`, `bert.`), FSDP and activation
-checkpointing also inside. The spelling of most checkpoints is used for all.
+checkpointing also inside, and LoRA (`base_layer.`). The spelling of most checkpoints is used for all.
 
 A prefix is found from the names alone, so it may be any word, with three exceptions: a word that
 means a copy or another network (`ema.`, `critic.`), a prefix that is not the only candidate
@@ -25,7 +25,7 @@ Names = Mapping[str, str]
 
 WRAPPERS = re.compile(
     r"(?<![^./])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module"
-    r"|_flax_module|_wrapped_module)[./]"
+    r"|_flax_module|_wrapped_module|base_layer)[./]"
 )
 OTHER_NETWORKS = re.compile(
     r"(?<![a-z])(?:[a-z]_)?(?:ema|swa|avg|net_?[gd])(?![a-z])|[gd]_net|averag|shadow|polyak|teacher|student|target"

@@ -169,7 +169,7 @@ def scan_series(
         with _workers(config) as submit:
             _measure(tasks, target, submit, config.workers * AHEAD, progress)
         with target.transaction():
-            tie_equal_tensors(target)
+            tie_equal_tensors(target, [stage.checkpoints[-1] for stage in stages])
         record_measures(target, measures, stages, progress)
         findings = check_scan(target, stages)
         with target.transaction():

@@ -13,6 +13,7 @@ from normscope.run import Run
 from normscope.theory.measures.run_summary import summarise
 from normscope.weights.scan.scan import scan
 from tests.conftest import SHAPES, random_walk, save_series
+from tests.weights.buffer_zoo import halves
 from tests.weights.test_scan import assert_rows, rows_of
 
 STEPS = list(range(0, 90, 10))
@@ -338,3 +339,21 @@ def test_labels_that_are_not_unique_are_told_apart(tmp_path):
         found = summarise(run)
     assert sorted(each.label for each in found.left_out) == [str(sources[i]) for i in (2, 3, 4)]
     assert_rows(tmp_path / "run.db", kept(states, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda state: {**state, "table": halves(64, 8)},
+        lambda state: {**state, "attn.allowed": torch.tril(torch.ones(16, 16))},
+        lambda state: {**state, **{f"ema.{name}": 0.99 * value for name, value in state.items()}},
+        lambda state: {**state, "lm_head.weight": state["wte.weight"].clone()},
+    ],
+    ids=["a longer table", "a mask", "an average", "a tied head"],
+)
+def test_what_is_not_counted_does_not_make_a_series_unsound(tmp_path, odd):
+    states = {step: {**state, "table": halves(32, 8)} for step, state in random_walk(STEPS).items()}
+    folder = save_series(tmp_path / "series", changed(states, step_40=odd, step_60=odd))
+    found = scanned(tmp_path, folder)
+    assert found.left_out == ()
+    assert [finding for finding in found.findings if finding.kind in ("name", "embedding", "shape")] == []

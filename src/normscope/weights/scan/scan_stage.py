@@ -92,6 +92,8 @@ class ScanStage:
         self.left_out = (*inventory.left_out, *unopened)
         self.digests = {entry.step: c.digest for entry, c in zip(entries, checkpoints, strict=True)}
         self.other_steps = {entry.step for entry in (*entries, *unreadable)} - set(self.steps)
+        tied = inventory.tied_to
+        self.counted = frozenset(t.name for t in inventory.tensors if t.name not in tied)
         self.rows: list[TensorRow] = []
 
     def register(self, run: Run) -> None:
@@ -99,8 +101,7 @@ class ScanStage:
 
         What was measured of a checkpoint or a tensor that is now left out is deleted.
         """
-        counted = [t.name for t in self.inventory.tensors if t.name not in self.inventory.tied_to]
-        delete_left_out(run, self.name, self.other_steps, counted)
+        delete_left_out(run, self.name, self.other_steps, self.counted)
         now = [self._row(entry, c) for entry, c in zip(self.entries, self.checkpoints, strict=True)]
         before = {row.step: row for row in run.checkpoints() if row.stage == self.name}
         known = [row for row in now if row.step in before]

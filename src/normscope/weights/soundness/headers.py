@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -46,8 +46,11 @@ def read_header(entry: Entry) -> Header:
         checkpoint.close()
 
 
-def header_of(entry: Entry, checkpoint: Checkpoint) -> Header:
-    """The header of an open checkpoint."""
+def header_of(entry: Entry, checkpoint: Checkpoint, counted: Collection[str] | None = None) -> Header:
+    """The header of an open checkpoint; `counted` are its parameters, if that is known already."""
+    if counted is not None:
+        known = {name: tensor for name, tensor in checkpoint.tensors.items() if name in counted}
+        return Header(entry.step, entry.tokens, checkpoint.step, checkpoint.digest, known)
     measured = tuple(tensor for tensor in checkpoint.tensors.values() if tensor.dtype in WIDTHS)
     others = _not_parameters(measured)
     kept = {tensor.name: tensor for tensor in measured if tensor.name not in others}

@@ -248,7 +248,6 @@ BUFFERS = {
     "vq.embedding.embed_avg": torch.randn(32, 16),
     "vq.embedding.weight": torch.randn(32, 16),
     "norm/moving_mean:0": torch.randn(8),
-    "prompt_encoder.shared_embedding.positional_embedding": torch.randn(2, 16),
 }
 """Name → values that no optimizer trains."""
 
@@ -356,6 +355,7 @@ PARAMETERS = {
     "sparse.weight": _gaussian(24, 24).clamp(min=0.02),
     "levels.weight": _ternary(16, 8) * torch.linspace(0.1, 0.2, 8),
     "expert_bias": _gaussian(8),
+    "shared_image_embedding.positional_embedding": _gaussian(2, 16, std=1),
     "embed_scale": _gaussian(D),
     "trained.pe": interleaved() + _gaussian(T, D, std=1e-3),
     "trained.cos": PHASE.cos() + _gaussian(T, D // 2, std=1e-3),

@@ -433,3 +433,23 @@ def test_steps_of_one_size_leave_equal_sums_but_no_tie(tmp_path):
         assert all(row.tied_to is None for row in run.tensors())
         total = ns.series(run, scope="all")[0].values[-1]
     assert total == pytest.approx(norm(states[-1].values()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "shape"),
+    [
+        (["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"], (20, 8)),
+        (["model.shared.weight", "model.encoder.embed_tokens.weight"], (20, 8)),
+        (["cls.predictions.bias", "cls.predictions.decoder.bias"], (20,)),
+        (["lm_head.bias", "lm_head.decoder.bias"], (20,)),
+    ],
+)
+def test_names_that_transformers_ties_are_one_in_a_single_checkpoint(tmp_path, names, shape):
+    values, body = torch.randn(shape), {"layers.0.mlp.weight": torch.randn(8, 8)}
+    with scanned(tmp_path / "a", [{**body, **{name: values.clone() for name in names}}]) as run:
+        assert sum(row.tied_to is None for row in run.tensors()) == 2
+        total = ns.series(run, scope="all")[0].values[-1]
+    assert total == pytest.approx(norm([values, *body.values()]), rel=1e-6)
+    apart = {name: values + i for i, name in enumerate(names)}
+    with scanned(tmp_path / "b", [{**body, **apart}]) as run:
+        assert all(row.tied_to is None for row in run.tensors())

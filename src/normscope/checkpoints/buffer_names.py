@@ -73,7 +73,6 @@ _WHOLE_NAMES: tuple[tuple[str, str], ...] = (
     (r".*(?:activation_post_process|observer|histogram)\w*[./](?:min|max)_vals?", QUANTISER),
     (r".*(?:activation_post_process|fake_quant|observer)\w*[./](?:histogram|eps|\w+_enabled)", QUANTISER),
     (r".*mel_scale[./]fb|.*spectrogram[./]window|.*i?stft[./]conv_(?:real|imag)[./]weight", TRANSFORM),
-    (r".*shared_(?:image_)?embedding[./]positional_embedding", FILTER),
     (r".*(?:dino|ibot)\w*[./]center", STATISTICS),
 )  # fmt: skip
 _LAST, _WHOLE = (

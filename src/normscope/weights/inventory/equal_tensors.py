@@ -8,6 +8,7 @@ gradients) different vectors have equal sums, so some bytes are compared, too.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from normscope.weights.inventory.absent_ties import PEEK, equal_bytes
 from normscope.words import some
 
 _SUMS = "sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
+_SHARED = re.compile(r"(?:.*\.)?shared\.weight")
+_DECODER_BIAS = re.compile(r"(?<![^.])decoder\.bias$")
 _PARALLEL = 0.999
 """|cosine| between θ′ and Δ above which a move is only weight decay, which acts on all tensors alike."""
 
@@ -120,7 +123,15 @@ def _sums(run: Run, row: TensorRow) -> Rows:
 
 def _is_tie(rows: Sequence[TensorRow], sums: Rows) -> bool:
     roles = {row.role for row in rows}
-    return {"embedding", "head"} <= roles or any(_moved(*each[3:6]) for each in sums)
+    named = _named_as_one([row.name for row in rows])
+    return named or {"embedding", "head"} <= roles or any(_moved(*each[3:6]) for each in sums)
+
+
+def _named_as_one(names: Sequence[str]) -> bool:
+    """Whether the names say it: `shared.weight`, or `bias` and `decoder.bias` of one head (transformers)."""
+    if any(_SHARED.fullmatch(name) for name in names):
+        return True
+    return len({_DECODER_BIAS.sub("bias", name) for name in names}) == 1
 
 
 def _moved(sumsq: float | None, dot: float | None, delta: float | None) -> bool:

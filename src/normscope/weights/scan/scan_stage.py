@@ -94,6 +94,7 @@ class ScanStage:
         self.other_steps = {entry.step for entry in (*entries, *unreadable)} - set(self.steps)
         tied = inventory.tied_to
         self.counted = frozenset(t.name for t in inventory.tensors if t.name not in tied)
+        self.compared = self.counted | frozenset(inventory.differing)
         self.rows: list[TensorRow] = []
 
     def register(self, run: Run) -> None:

@@ -30,14 +30,15 @@ MOST_COMPARED = 2000  # checkpoints: with more, not every one is compared with e
 class OpenStage(Protocol):
     """The open checkpoints of one stage, as a scan has them; `other_steps` are those that it left out.
 
-    `counted` are the names of the parameters that it measures.
+    `compared` are the names of its parameters: those that it measures, and those that differ between
+    the checkpoints.
     """
 
     name: str
     entries: list[Entry]
     checkpoints: list[Checkpoint]
     other_steps: set[int]
-    counted: frozenset[str]
+    compared: frozenset[str]
 
 
 def check_scan(run: Run, stages: Sequence[OpenStage]) -> list[Finding]:
@@ -54,7 +55,7 @@ def check_scan(run: Run, stages: Sequence[OpenStage]) -> list[Finding]:
 
 def _check_stage(run: Run, stage: OpenStage) -> list[Finding]:
     pairs = zip(stage.entries, stage.checkpoints, strict=True)
-    headers = [header_of(entry, checkpoint, stage.counted) for entry, checkpoint in pairs]
+    headers = [header_of(entry, checkpoint, stage.compared) for entry, checkpoint in pairs]
     steps = sorted({*stage.other_steps, *(entry.step for entry in stage.entries)})
     digests = {header.step: header.digest for header in headers}
     sums = check_sums(run, stage.name, digests, stage.checkpoints, cheaply=True)

@@ -243,11 +243,63 @@ transformer_layer_3/self_attention_layer/query/kernel | q | 3
 token_and_position_embedding/token_embedding/embeddings | embedding | -
 """
 
+STRANGERS = """
+model.transformer.ff_out.weight | head | -
+model.transformer.blocks.3.ff_out.weight | mlp out | 3
+mlp_head.1.weight | head | -
+lg_mlp_head.1.bias | head | -
+transformer.layers.3.1.fn.net.0.weight | mlp in | 3
+transformer.layers.3.1.net.4.weight | mlp out | 3
+head.mlp.4.weight | head | -
+head.last_layer.weight_v | head | -
+decoder_pred.weight | head | -
+predict_action.0.weight | head | -
+t_embedder.mlp.0.weight | embedding | -
+model.layers.61.shared_head.head.weight | head | -
+blk.61.nextn.shared_head_head.weight | head | -
+model.layers.61.enorm.weight | norm | 61
+model.image_newline | embedding | -
+t5_proj.weight | other | -
+up_blocks.2.resnets.1.time_emb_proj.weight | other | 2
+transformer_blocks.4.norm1_context.linear.weight | other | 4
+decoder.layers.4.self_attn.relative_pos_embeddings.weight | bias | 4
+fine_acoustics.input_embeds_layers.3.weight | embedding | -
+transformer.h.4.attn.adapter_wte.weight | lora | 4
+prompt_encoder.default.transform.2.weight | lora | -
+prompt_encoder.point_embeddings.1.weight | embedding | -
+encoder.layer_stack.2.pos_ffn.w_1.weight | mlp in | 2
+encoder.layers.2.attention.w_concat.weight | attention output | 2
+tblocks.2.attention.tokeys.weight | k | 2
+bert.transformer_blocks.2.attention.linear_layers.1.weight | k | 2
+encoder.transformer.2.self_attn.final_linear.weight | attention output | 2
+encoder_l2_self_Wq | q | 2
+decoder_l2_ffn_W2 | mlp out | 2
+decoder_ff_logit_out_b | head | -
+Wemb | embedding | -
+model/h2/attn/c_attn/b | bias | 2
+transformer/layer_2/attn/kv_einsum/w | qkv | 2
+transformer/layer_2/attn/attn_vec_einsum/w | attention output | 2
+transformer/layer_2/mlp/gating_einsum/w | mlp in | 2
+transformer/decoder_layer_2/moe/linear_v/w | expert in | 2
+transformer/decoder_layer_2/moe/linear_1/w | expert out | 2
+blocks.2.attn.qkv_w | qkv | 2
+blocks.2.mlp_block.ffw_down.weight | mlp out | 2
+decoder_block_2/ffw_gating/kernel | gate | 2
+encoder.layer.2.mlp.gated_layers.weight | mlp in | 2
+transformer.h.2.mlp.c_fc_0.weight | gate | 2
+model.layers.2.self_attn.vision_expert_query_key_value.weight | qkv | 2
+model.layers.2.self_attn.f_a_proj.weight | ssm | 2
+layers.2.retention.g_proj.weight | gate | 2
+bert.encoder.layer.2.intermediate_query.dense.weight | mlp in | 2
+"""
+
+TABLES = (GGUF, MEGATRON, HAND_WRITTEN, TRANSFORMER_LENS, OTHER_PROGRAMS, VISION, JAX_AND_KERAS)
+
 
 def table() -> list[tuple[str, str, int | None]]:
     """Every name with its role and layer."""
     rows = []
-    for text in (GGUF, MEGATRON, HAND_WRITTEN, TRANSFORMER_LENS, OTHER_PROGRAMS, VISION, JAX_AND_KERAS):
+    for text in (*TABLES, STRANGERS):
         for line in text.strip().splitlines():
             name, role, layer = (part.strip() for part in line.split("|"))
             rows.append((name, role, None if layer == "-" else int(layer)))

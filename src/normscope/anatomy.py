@@ -40,6 +40,7 @@ _COMPONENT = re.compile(
     rf"(?:^|\.)(?:[a-z0-9_]+_)?({'|'.join(COMPONENTS)})(?:_(?:model|tower|encoder|backbone|stack))?\."
 )
 
+_PROJECTION = re.compile(r"(?:\w+\.)*?(text|visual|vision|image|audio|speech)_projection\b")
 WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.|_forward_module\.)+")
 INNER_WRAPPERS = re.compile(r"\.(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.)")
 
@@ -214,11 +215,12 @@ def _one_spelling(name: str) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     name = re.sub(r"\.(?:base_layer|original_module|modules_to_save\.\w+)(?=\.)", "", name)
     name = re.sub(r"\.parametrizations\.(\w+)\.original\d?$", r".\1", name)
+    name = re.sub(r"^(encoder|decoder)_l(\d+)_(?=\w)", r"\1.layers.\2.", name)  # Marian
     return re.sub(rf"(?:^|(?<=\.))({STACK})_?(\d+)(?=\.|$)", r"\1.\2", name)
 
 
 def _place(path: _Path, role: str) -> Place:
-    if role not in ("embedding", "norm", "head", "lora") and path.leaf.startswith("bias"):
+    if role not in ("embedding", "norm", "head", "lora") and re.match(r"bias|b$", path.leaf):
         role = "bias"
     layer = path.layer
     if layer is None:
@@ -240,14 +242,31 @@ def _by_siblings(places: Mapping[str, Place]) -> dict[str, str]:
     experts = {
         re.split(r"\.(?:\w+_)?experts?(?=[._])", path)[0] for path in whole.values() if "expert" in path
     }
+    lone = _lone_projection(places, whole)
     found = {}
     for name, path in whole.items():
         parent, _, module = path.rpartition(".")[0].rpartition(".")
+        beside = {word for word in ("proj", "c_proj", "wqkv", "q_proj") if f"{parent}.{word}.weight" in paths}
         if module in ("gate", "wg") and parent in experts and places[name].role != "bias":
             found[name] = "router"
-        elif module == "fc_2" and f"{parent}.proj.weight" in paths:  # litgpt: fc_1 and fc_2 lead in
+        elif module == "fc_2" and "proj" in beside:  # litgpt: fc_1 and fc_2 lead in
             found[name] = "mlp in"
+        elif module == "w2" and "c_proj" in beside:  # Qwen: w1 and w2 lead in
+            found[name] = "gate"
+        elif module == "out_proj" and places[name].role == "ssm" and beside & {"wqkv", "q_proj"}:
+            found[name] = "attention output"
+        elif places[name].role == "head" and f"{path}.".startswith(f"{lone}."):
+            found[name] = "other"
     return found
+
+
+def _lone_projection(places: Mapping[str, Place], whole: Mapping[str, str]) -> str | None:
+    """The module from pictures or sound into a language model; with a second one, both are output heads."""
+    named = [_PROJECTION.match(path) for path in whole.values() if "_projection" in path]
+    modules = {found.group(): found[1] for found in named if found}
+    words = any(p.role == "embedding" and re.search("tok|word|wte", whole[n]) for n, p in places.items())
+    lone = len(modules) == 1 and "text" not in modules.values() and words
+    return next(iter(modules)) if lone else None
 
 
 @cache

@@ -27,6 +27,8 @@ EMBEDDING, LINEAR, NORM = "embedding", "linear", "norm"
 TABLES = ("embedding", "head")
 KEPT = ("bias", "lora", "head")
 """Roles that a name gives and a class does not change: T5's position biases are an Embedding."""
+MATRICES = ("q", "k", "v", "qkv", "attention output", "mlp in", "mlp out", "gate")
+"""Roles of matrices."""
 LEAST_MATRICES = 3
 """Matrices of the body without which a model is too small to tell its tables from its layers."""
 LARGE = 16
@@ -66,6 +68,7 @@ def roles_by_kind_and_shape(
     roles = {name: place.role for name, place in places.items() if place.known} | found
     found |= _gains(places, shapes, found)
     matrices = [m for m in _matrices(places, shapes) if found.get(m.name) != "norm"]
+    found |= _vectors(places, shapes, matrices)
     width = _width(matrices, shapes)
     if width is not None:
         found |= _heads_of(matrices, roles, width, kinds)
@@ -92,10 +95,31 @@ def _gains(
     return {name: "norm" for name in vectors if _parent(name) in parents and name not in found}
 
 
+def _vectors(
+    places: Mapping[str, Place], shapes: Mapping[str, Sequence[int]], matrices: Sequence[_Matrix]
+) -> dict[str, str]:
+    """A vector whose name is that of a matrix is the gain of a norm: the first module of `mlp.net`, say."""
+    lengths = {length for matrix in matrices for length in matrix.shape}
+    vectors = {name for name in places if len(shapes.get(name, ())) == 1 and shapes[name][0] in lengths}
+    named = [name for name in vectors if re.search(r"[./_](?:weight|scale|gamma|g)$", name)]
+    biased = {_parent(name) for name in vectors if re.search(r"[./_](?:bias|beta)$", name)}
+    gains = {
+        _parent(name)
+        for name in named
+        if places[name].role in MATRICES or (places[name].role == "other" and _parent(name) in biased)
+    }
+    return {name: "norm" for name in vectors if _parent(name) in gains}
+
+
 def _matrices(places: Mapping[str, Place], shapes: Mapping[str, Sequence[int]]) -> list[_Matrix]:
     found = []
+    cubes = Counter(shape[0] for shape in shapes.values() if len(shape) == 3)
+    vectors = {shape[0] for shape in shapes.values() if len(shape) == 1}
+    stacked = {length for length, n in cubes.items() if n >= LEAST_MATRICES and length not in vectors}
     for name, place in places.items():
         shape = tuple(shapes.get(name, ()))
+        if len(shape) == 2 and shape[0] in stacked:
+            continue  # the vectors of all layers in one tensor, as JAX stacks them
         while (
             len(shape) > 2 and shape[0] == 1
         ):  # a table of positions, stored with the dimension of the batch
@@ -129,13 +153,16 @@ def _heads_of(
     matrices: Sequence[_Matrix], roles: Mapping[str, str], width: int, kinds: Mapping[str, str]
 ) -> dict[str, str]:
     """Matrices as long as a known embedding are its head; one as long as a known head is its embedding."""
-    found = {}
+    found: dict[str, str] = {}
+    inside = {m.name for m in _layers(matrices)}
     for alike in _by_length(matrices, width).values():
-        known = {roles[m.name] for m in alike if roles.get(m.name) in TABLES}
-        fitting = [m for m in alike if roles.get(m.name) not in TABLES]
-        chosen = [m for m in fitting if m.place.layer is None] if len(fitting) > 1 else fitting
-        if known and len(chosen) == 1 and chosen[0].free and kinds.get(chosen[0].name, LINEAR) == LINEAR:
-            found[chosen[0].name] = "head" if "embedding" in known else "embedding"
+        known = [roles[m.name] for m in alike if roles.get(m.name) in TABLES]
+        fitting = [m for m in alike if roles.get(m.name) not in TABLES and m.name not in inside]
+        lone = [m for m in fitting if m.place.layer is None] if len(fitting) > 1 else fitting
+        chosen = lone if len(lone) == 1 else fitting if len({m.shape for m in fitting}) == 1 else []
+        fit = all(m.free and kinds.get(m.name, LINEAR) == LINEAR for m in chosen)
+        if fit and 0 < len(chosen) <= len(known):  # a model with four vocabularies has four heads
+            found |= {m.name: "head" if "embedding" in known else "embedding" for m in chosen}
     return found
 
 
@@ -170,9 +197,13 @@ def _layers(matrices: Sequence[_Matrix]) -> list[_Matrix]:
                 named[before, after].append(matrix)
     stacks: defaultdict[str, list[list[_Matrix]]] = defaultdict(list)
     for (before, _), same in named.items():
-        if len(same) > 1 and len({m.shape for m in same}) == 1:
-            stacks[before].append(same)
-    return [m for stack in stacks.values() if _whole(stack) for same in stack for m in same]
+        shape, count = Counter(m.shape for m in same).most_common(1)[0]
+        if 1 < count > len(same) / 2:  # the last layer may be another one
+            stacks[before].append([m for m in same if m.shape == shape])
+    whole = {before: stack for before, stack in stacks.items() if _whole(stack)}
+    members = {(b, n) for stack in whole.values() for same in stack for m in same for b, n, _ in m.layers}
+    numbered = {(before, number) for before, number in members if before in whole}
+    return [m for m in matrices if any((before, number) in numbered for before, number, _ in m.layers)]
 
 
 def _whole(stack: Sequence[Sequence[_Matrix]]) -> bool:
@@ -233,6 +264,8 @@ def _biases(
                 found[name] = roles[beside]
             elif beside is None and name not in roles and shapes[name][0] in lengths:
                 found[name] = "head"
+            elif beside is not None and name not in roles and name.endswith("bias"):
+                found[name] = "bias"
     return found
 
 

@@ -131,3 +131,11 @@ def test_the_share_of_unknown_names(tmp_path):
     share = sumsq["zz.qq"] / (sumsq["zz.qq"] + sumsq["h.0.mlp.c_fc.weight"])
     assert (found.unknown_names, found.unknown_share) == (1, pytest.approx(share, rel=1e-6))
     assert any(f"zz.qq; it holds {100 * share:.0f} % of the body's ‖θ‖²" in text for text in found.warnings)
+
+
+def test_the_share_of_unknown_names_is_that_of_a_step_without_nan(tmp_path):
+    states = random_walk(STEPS, shapes={"h.0.mlp.c_fc.weight": (8, 8), "zz.qq": (3, 7)})
+    sumsq = [float(value.double().square().sum()) for value in states[10].values()]
+    states[20]["zz.qq"].fill_(float("nan"))  # a sum without it would say that it holds nothing
+    found = scanned(tmp_path, states)
+    assert found.unknown_share == pytest.approx(sumsq[1] / sum(sumsq), rel=1e-6) and found.nonfinite == 21

@@ -155,11 +155,15 @@ def _components(run: Run, stage: str) -> list[ComponentSummary]:
 
 
 def _last_sumsq(run: Run, tensors: Iterable[TensorRow], stages: Iterable[str]) -> dict[str, dict[str, float]]:
-    """For each stage, the ‖θ‖² of each tensor at its last step, by name."""
+    """For each stage, the ‖θ‖² of each tensor at its last step, by name.
+
+    NaN is left out of sums, so that a step with NaN says nothing about shares: an earlier one does.
+    """
     names = {tensor.id: tensor.name for tensor in tensors}
-    last = "SELECT max(step) FROM weight WHERE stage = ?"
-    sql = f"SELECT tensor, sumsq FROM weight WHERE stage = ? AND step = ({last})"
-    rows = {stage: run.query(sql, (stage, stage)) for stage in stages}
+    finite = "SELECT step FROM weight WHERE stage = ?1 GROUP BY step HAVING sum(nonfinite) = 0"
+    last = f"coalesce((SELECT max(step) FROM ({finite})), (SELECT max(step) FROM weight WHERE stage = ?1))"
+    sql = f"SELECT tensor, sumsq FROM weight WHERE stage = ?1 AND step = {last}"
+    rows = {stage: run.query(sql, (stage,)) for stage in stages}
     return {
         stage: {names[tensor]: sumsq or 0.0 for tensor, sumsq in found if tensor in names}
         for stage, found in rows.items()

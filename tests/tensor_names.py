@@ -254,6 +254,8 @@ head.mlp.4.weight | head | -
 head.last_layer.weight_v | head | -
 decoder_pred.weight | head | -
 predict_action.0.weight | head | -
+decoder.prediction.dec_rnn.lstm.weight_ih_l0 | other | -
+graph_attn_bias.spatial_pos_encoder.weight | bias | -
 t_embedder.mlp.0.weight | embedding | -
 model.layers.61.shared_head.head.weight | head | -
 blk.61.nextn.shared_head_head.weight | head | -

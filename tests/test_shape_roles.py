@@ -68,3 +68,8 @@ def test_a_bias_is_known_without_its_matrix():
     found = locate_all(shapes, shapes)
     assert {place.role for name, place in found.items() if name.endswith("bias")} == {"bias"}
     assert not any(place.known for name, place in found.items() if name.endswith("weight"))
+
+
+def test_a_map_to_another_width_is_no_table():
+    found = roles(stack(3) | {"wte.weight": (500, 32), "post_projection.weight": (96, 32)})
+    assert found["post_projection.weight"] not in OUTSIDE_BODY

@@ -29,6 +29,8 @@ KEPT = ("bias", "lora", "head")
 """Roles that a name gives and a class does not change: T5's position biases are an Embedding."""
 MATRICES = ("q", "k", "v", "qkv", "attention output", "mlp in", "mlp out", "gate")
 """Roles of matrices."""
+MAPS = re.compile(r"proj(?:ection)?s?\b|(?:linear|dense|mapp?ing|transform)\b")
+"""Names of matrices that map one width to another; alone, they are no table."""
 LEAST_MATRICES = 3
 """Matrices of the body without which a model is too small to tell its tables from its layers."""
 LARGE = 16
@@ -179,6 +181,8 @@ def _tables(
     for length, alike in _by_length(matrices, width).items():
         group = [m for m in alike if m.name not in inside]
         free = bool(group) and lengths[length] == len(group) and not any(m.name in roles for m in group)
+        if len(group) == 1 and MAPS.search(group[0].name) and not _unlike(length, width, LARGE):
+            continue  # between two widths
         if free and body - len(group) >= LEAST_MATRICES and _outside(group, layers, width):
             found |= _named(group, [m.name for m in group if parents[_parent(m.name)] > 1])
     return found

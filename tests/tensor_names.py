@@ -257,6 +257,8 @@ predict_action.0.weight | head | -
 decoder.prediction.dec_rnn.lstm.weight_ih_l0 | other | -
 graph_attn_bias.spatial_pos_encoder.weight | bias | -
 t_embedder.mlp.0.weight | embedding | -
+final_layer.linear.weight | head | -
+mask_lm.linear.bias | head | -
 model.layers.61.shared_head.head.weight | head | -
 blk.61.nextn.shared_head_head.weight | head | -
 model.layers.61.enorm.weight | norm | 61

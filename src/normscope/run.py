@@ -39,6 +39,7 @@ from normscope.run_schema import (
     add_missing_tables,
     check_identity,
     connect,
+    keep_missing_tables,
     write_empty,
 )
 from normscope.table import Table, Value
@@ -72,7 +73,7 @@ class Run:
         self._db = connect(self.path, write)
         try:
             check_identity(self._db, self.path)
-            add_missing_tables(self._db, write)
+            add_missing_tables(self._db)
         except BaseException:
             self.close()
             raise
@@ -116,6 +117,7 @@ class Run:
         self._lock.check()
         try:
             self._db.execute("BEGIN IMMEDIATE")
+            keep_missing_tables(self._db)
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -184,12 +186,11 @@ class Run:
         if step is None:
             self._change(sql, (stage,))
         else:
-            self._change(f"{sql} AND (step = ? OR prev_step = ?)", (stage, step, step))
+            self._change(f"{sql} AND ? IN (step, prev_step)", (stage, step))
 
     def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
         """Delete the values of plugin measures at these steps of a stage, to be measured again."""
-        rows = [(stage, step) for step in steps]
-        self._change_many("DELETE FROM measure WHERE stage = ? AND step = ?", rows)
+        self._change_many("DELETE FROM measure WHERE stage = ? AND step = ?", ((stage, step) for step in steps))
 
     def delete_rows(self, table: str, condition: str, values: Sequence[Value] = ()) -> None:
         """Delete the rows of a table for which a condition of SQL holds."""
@@ -277,10 +278,8 @@ class Run:
 
     def artifacts(self, kind: str) -> dict[str, Any]:
         """The JSON documents of one kind."""
-        return {
-            key: json.loads(v)
-            for key, v in self.query("SELECT key, value FROM artifact WHERE kind = ?", (kind,))
-        }
+        sql = "SELECT key, value FROM artifact WHERE kind = ?"
+        return {key: json.loads(value) for key, value in self.query(sql, (kind,))}
 
     def measure_names(self) -> list[str]:
         """Names of the plugin measures that were recorded."""

@@ -149,12 +149,18 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def add_missing_tables(db: sqlite3.Connection, write: bool) -> None:
-    """Add the tables that an older file lacks: permanently when writing, else for this connection only."""
+def add_missing_tables(db: sqlite3.Connection) -> None:
+    """Give this connection the tables that an older file lacks, empty; the file stays as it is."""
     existing = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for name in ADDED.keys() - existing:
-        kind = "CREATE TABLE IF NOT EXISTS" if write else "CREATE TEMP TABLE"
-        db.execute(ADDED[name].replace("CREATE TABLE", kind))
+        db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TEMP TABLE"))
+
+
+def keep_missing_tables(db: sqlite3.Connection) -> None:
+    """Write the missing tables to the file. Call inside a transaction: if it fails, nothing has changed."""
+    for (name,) in db.execute("SELECT name FROM sqlite_temp_master WHERE type = 'table'").fetchall():
+        db.execute(f"DROP TABLE temp.{name}")
+        db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
 
 
 def write_empty(path: Path) -> None:

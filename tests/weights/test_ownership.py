@@ -502,3 +502,16 @@ def test_many_files_are_not_all_listed_in_a_refusal(scanned, run, tmp_path):
     folder = save_series(tmp_path / "b", random_walk(range(0, 90, 10), seed=1))
     with pytest.raises(AnotherSeries, match=r"and 6 more are another series"):
         scan(sorted(folder.iterdir()), run)
+
+
+def test_a_refused_scan_adds_no_tables_to_an_older_file(scanned, run, tmp_path):
+    """What is new in this release comes into an older file with the first scan that is not refused."""
+    with sqlite3.connect(run) as db:
+        for table in ("left_out", "finding", "measure"):
+            db.execute(f"DROP TABLE {table}")
+    db.close()
+    refused(save_series(tmp_path / "b", random_walk(STEPS, seed=1)), run, scanned)
+    scan(scanned, run).close()
+    with sqlite3.connect(run) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    assert {"left_out", "finding", "measure"} <= tables

@@ -190,7 +190,9 @@ class Run:
 
     def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
         """Delete the values of plugin measures at these steps of a stage, to be measured again."""
-        self._change_many("DELETE FROM measure WHERE stage = ? AND step = ?", ((stage, step) for step in steps))
+        self._change_many(
+            "DELETE FROM measure WHERE stage = ? AND step = ?", ((stage, step) for step in steps)
+        )
 
     def delete_rows(self, table: str, condition: str, values: Sequence[Value] = ()) -> None:
         """Delete the rows of a table for which a condition of SQL holds."""
@@ -249,9 +251,8 @@ class Run:
     def checkpoints(self) -> list[CheckpointRow]:
         """The checkpoints, ordered by stage and step."""
         names = ", ".join(field.name for field in fields(CheckpointRow))
-        return [
-            CheckpointRow(*row) for row in self.query(f"SELECT {names} FROM checkpoint ORDER BY stage, step")
-        ]
+        rows = self.query(f"SELECT {names} FROM checkpoint ORDER BY stage, step")
+        return [CheckpointRow(*row) for row in rows]
 
     def stages(self) -> list[str]:
         """Names of the stages, in order; [""] for an ordinary run."""

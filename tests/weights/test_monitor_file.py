@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,14 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from safetensors.torch import save_model
+from safetensors.torch import load_model, save_model
 from torch import nn
 
 from normscope.errors import AnotherSeries, RunFileBusy, UsageError
+from normscope.remarks import unsound_sentence
 from normscope.run import CheckpointRow, Run, SaturationRow, ScalarRow
 from normscope.schedule import at_steps, every
+from normscope.weights.audit.audit import audit
 from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.scan.scan import scan
@@ -243,3 +248,120 @@ def test_deleting_live_rows_in_a_run_file(tmp_path: Path) -> None:
             assert run.delete_live_after(0) == (0, 0)
         assert len(run.checkpoints()) == 1
         assert run.query("SELECT step FROM scalar") == [(0,)]
+
+
+# -- what no longer fits together after resuming -----------------------------------------
+
+
+def recorded_and_saved(folder: Path) -> tuple[Path, Path]:
+    """A live run of 6 steps, with checkpoints at 2, 4 and 6 that were scanned into the same file."""
+    path, saved = folder / "run.db", folder / "c"
+    model, optimizer, monitor = monitored(path)
+    for step in range(1, 7):
+        train(model, optimizer, step, first=step - 1)
+        if step % 2 == 0:
+            save(model, saved, step)
+    monitor.close()
+    scan(saved, path).close()
+    return path, saved
+
+
+def save(model: nn.Module, folder: Path, step: int) -> None:
+    (folder / f"checkpoint-{step}").mkdir(parents=True, exist_ok=True)
+    save_model(model, str(folder / f"checkpoint-{step}" / "model.safetensors"))
+
+
+def resumed(path: Path, saved: Path, step: int, until: int, lr: float | None = None) -> nn.Module:
+    """Continue from a checkpoint; another learning rate makes it another branch."""
+    model, optimizer, monitor = monitored(path, step=step)
+    load_model(model, str(saved / f"checkpoint-{step}" / "model.safetensors"))
+    for group in optimizer.param_groups:
+        group["lr"] = lr or group["lr"]
+    train(model, optimizer, until, first=step)
+    monitor.close()
+    return model
+
+
+def findings_of(path: Path) -> list[tuple[str, tuple[int, ...]]]:
+    with Run(path) as run:
+        return [(finding.kind, finding.steps) for finding in run.findings() if finding.kind == "break"]
+
+
+def test_another_training_that_resumes_in_the_file_is_told_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same model and step, but the parameters are not those that were recorded."""
+    path = tmp_path / "run.db"
+    model, optimizer, monitor = monitored(path)
+    train(model, optimizer, 5)
+    monitor.close()
+    torch.manual_seed(99)
+    other = type(model)()
+    optimizer = sgd(other)
+    with Monitor(other, optimizer, path, every(1), MonitorOptions(step=3)) as monitor:
+        train(other, optimizer, 5, first=3)
+    assert "at step 3 are not those that were recorded there" in caplog.text
+    assert findings_of(path) == [("break", (3,))]
+    assert "not sound (break)" in (unsound_sentence(Run(path).findings()) or "")
+    model, optimizer, monitor = monitored(path)  # from the beginning: nothing is left of either
+    train(model, optimizer, 2)
+    monitor.close()
+    assert findings_of(path) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_training_that_resumes_from_rounded_parameters_is_the_same(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    path = tmp_path / "run.db"
+    model, optimizer, monitor = monitored(path)
+    train(model, optimizer, 5)
+    monitor.close()
+    again, optimizer, monitor = monitored(path, step=5)
+    again.load_state_dict({name: value.to(dtype).float() for name, value in model.state_dict().items()})
+    train(again, optimizer, 7, first=5)
+    monitor.close()
+    assert findings_of(path) == []
+
+
+def test_checkpoints_of_an_abandoned_branch_are_named_until_they_are_saved_again(tmp_path: Path) -> None:
+    path, saved = recorded_and_saved(tmp_path)
+    model = resumed(path, saved, 2, until=5, lr=0.3)
+    assert findings_of(path) == [("break", (4, 6))]
+    assert [f.kind for f in audit(path).findings if f.kind == "break"] == ["break"]
+    scan(saved, path).close()  # nothing has been saved again
+    assert findings_of(path) == [("break", (4, 6))]
+    save(model, saved, 4)
+    save(model, saved, 6)
+    scan(saved, path).close()  # most checkpoints have changed, which is what resuming does
+    assert findings_of(path) == []
+
+
+def test_checkpoints_of_an_abandoned_branch_that_were_deleted(tmp_path: Path) -> None:
+    path, saved = recorded_and_saved(tmp_path)
+    model = resumed(path, saved, 2, until=4, lr=0.3)
+    save(model, saved, 4)
+    shutil.rmtree(saved / "checkpoint-6")
+    scan(saved, path).close()
+    assert findings_of(path) == []
+    with Run(path) as run:
+        assert [row.step for row in run.checkpoints()] == [2, 4]
+        assert run.query("SELECT count(*) FROM weight WHERE step = 6 AND absmax NOT NULL") == [(0,)]
+
+
+def test_a_training_that_repeats_itself_exactly_has_abandoned_nothing(tmp_path: Path) -> None:
+    path, saved = recorded_and_saved(tmp_path)
+    resumed(path, saved, 2, until=6)
+    assert findings_of(path) == []
+
+
+def test_equal_checkpoints_that_were_saved_again_are_known_by_their_time(tmp_path: Path) -> None:
+    """Nothing was recorded at their steps to compare them with."""
+    path, saved = recorded_and_saved(tmp_path)
+    resumed(path, saved, 2, until=3)
+    assert findings_of(path) == [("break", (4, 6))]
+    later = time.time() + 60
+    for step in (4, 6):
+        os.utime(saved / f"checkpoint-{step}" / "model.safetensors", (later, later))
+    scan(saved, path).close()
+    assert findings_of(path) == []

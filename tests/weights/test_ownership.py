@@ -515,3 +515,21 @@ def test_a_refused_scan_adds_no_tables_to_an_older_file(scanned, run, tmp_path):
     with sqlite3.connect(run) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     assert {"left_out", "finding", "measure"} <= tables
+
+
+def test_two_series_that_an_earlier_release_put_into_one_file(tmp_path, run):
+    """Its rows compare each series with itself only, so nothing looks wrong."""
+    for name, steps, seed in (("a", [0, 100, 200], 0), ("b", [50, 150, 250], 1)):
+        scan(save_series(tmp_path / name, random_walk(steps, seed=seed)), tmp_path / f"{name}.db").close()
+    with Run(tmp_path / "b.db") as other, Run.create(tmp_path / "a.db") as mixed, mixed.transaction():
+        mixed.write(other.checkpoints())
+        sums = "sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
+        mixed.write_sums(other.query(f"SELECT stage, step, prev_step, tensor, {sums} FROM weight"))
+        mixed.delete_rows("meta", "key = 'sources'")
+    with Run(tmp_path / "a.db") as mixed:
+        (found,) = mixed.findings()
+        assert found.kind == "mixed-runs" and found.confidence > 0.5 and "0 with 50" in found.evidence
+    assert not audit(tmp_path / "a.db").sound
+    with Run.create(tmp_path / "b.db") as alone, alone.transaction():
+        alone.delete_rows("meta", "key = 'sources'")
+    assert Run(tmp_path / "b.db").findings() == []

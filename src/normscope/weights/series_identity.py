@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from normscope.remarks import SOURCES, still_abandoned
 from normscope.rows import STUDY_NOTES, step_key
 from normscope.run import Run
 from normscope.words import some
 
-SOURCES = "sources"
-"""The key of the places in a run file's metadata."""
 _REVISION = re.compile(r"^(hf://[^@]*)@[^/]+")
 
 
@@ -96,6 +95,9 @@ class RecordedSeries:
     def of(cls, run: Run, notes: Mapping[str, Mapping[str, Any]] | None = None) -> RecordedSeries:
         """Read it from the checkpoints of a scan and the `notes` of a study, if the caller has read them."""
         rows = {step_key(row.stage, row.step): row for row in run.checkpoints()}
+        for stage, several in still_abandoned(run).items():  # a resumed training may save these anew
+            for step in (step for each in several for step in each.digests):
+                rows.pop(step_key(stage, step), None)
         notes = run.artifacts(STUDY_NOTES) if notes is None else notes
         digests: dict[str, str | None] = {key: _studied(note) for key, note in notes.items()}
         digests |= {key: row.digest for key, row in rows.items()}

@@ -20,7 +20,7 @@ from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSour
 from normscope.errors import CheckpointError, RunFileError, UsageError
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
-from normscope.remarks import Finding, LeftOut, sound
+from normscope.remarks import Finding, LeftOut, find_in_history, sound
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
@@ -150,6 +150,7 @@ def _audit_run(run: Run) -> Audit:
         counts.append(len(digests))
         found = check_sums(run, stage, digests)
         findings += [finding.of_stage(stage) for finding in (*spacing.findings, *found)]
+    findings += find_in_history(run)
     checked = tuple(kind for kind in KINDS if kind not in FROM_HEADERS)
     return replace(_result(findings, str(run.path), counts, rules, checked), left_out=tuple(run.left_out()))
 

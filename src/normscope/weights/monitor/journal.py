@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from normscope.run import NO_PREVIOUS, Run, ScalarRow
 from normscope.weights.monitor.alarms import Alarm
-from normscope.weights.monitor.live_file import Rewind, rewind, write_alarms
 from normscope.weights.monitor.outbox import TIMEOUT, Outbox
+from normscope.weights.monitor.resuming import Rewind, rewind, write_alarms
 from normscope.weights.monitor.sharding import ParameterInfo, tied_names
 from normscope.weights.tensor_rows import add_tensors
 from normscope.writer_lock import WriterLock
@@ -138,8 +138,11 @@ class Journal:
             write_alarms(run, [*run.artifacts("alarm").get(self.stage, ()), asdict(entry)], self.stage)
         elif isinstance(entry, Note):
             run.set_meta(entry.key, entry.text)
-        elif remark := rewind(run, entry, self.stage):
+        elif remark := rewind(run, self._counted(entry), self.stage, self._ids):
             remarks.append(remark)
+
+    def _counted(self, entry: Rewind) -> Rewind:
+        return entry if entry.sumsq is None else Rewind(entry.step, entry.sumsq[~self._tied])
 
     def _open(self) -> Run:
         """Open or create the file and write the tensors and metadata; repeated after every failure."""

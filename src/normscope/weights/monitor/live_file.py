@@ -1,12 +1,10 @@
-"""The run file of a live training: which files a monitor may write to, and what resuming deletes there."""
+"""The run file of a live training: which files a monitor may write to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from normscope.errors import (
     AnotherSeries,
@@ -21,16 +19,6 @@ from normscope.run_schema import LIVE_ROWS
 from normscope.weights.monitor.sharding import ParameterInfo, Ranks
 from normscope.words import some
 from normscope.writer_lock import WriterLock
-
-RESUMED = "monitor.resumed"
-"""The key of the last remark about resuming in the run file's metadata."""
-
-
-@dataclass(frozen=True)
-class Rewind:
-    """Training continues from this step: delete what a monitor recorded after it."""
-
-    step: int
 
 
 def claim_run_file(
@@ -108,36 +96,3 @@ def _refuse_other_model(run: Run, tensors: Sequence[ParameterInfo], stage: str) 
             f"{run.path} has the records of another model, which differs in {some(differing)}: give this "
             "training a run file of its own, such as run='other.db'"
         )
-
-
-def rewind(run: Run, entry: Rewind, stage: str) -> str | None:
-    """Delete what a monitor recorded after a step; return a sentence about it if there was something.
-
-    Checkpoints, scanned sums and what was measured by running the model stay.
-    """
-    rows, steps = run.delete_live_after(entry.step, stage)
-    known = run.artifacts("alarm").get(stage)
-    if known:
-        write_alarms(run, [alarm for alarm in known if entry.step and alarm["step"] <= entry.step], stage)
-    if not rows:
-        return None
-    what = f"{rows} live rows of {steps} step{'s' if steps > 1 else ''}"
-    remark = f"training begins at step 0: {what} of an earlier training were deleted"
-    if entry.step:
-        remark = f"training continues from step {entry.step}: {what} after it were deleted"
-    remark += _stale(run, entry.step, stage)
-    run.set_meta(RESUMED, remark)
-    return remark
-
-
-def _stale(run: Run, step: int, stage: str) -> str:
-    sql = "SELECT step FROM checkpoint WHERE stage = ? AND step > ? ORDER BY step"
-    later = [str(found) for (found,) in run.query(sql, (stage, step))]
-    if not later:
-        return ""
-    return f"; scanned sums of later steps ({some(later)}) were kept: scan again when these are saved again"
-
-
-def write_alarms(run: Run, alarms: Sequence[Mapping[str, Any]], stage: str) -> None:
-    """Replace the alarms of a stage."""
-    run.set_artifact("alarm", stage, list(alarms))

@@ -26,7 +26,7 @@ from normscope.option_checks import check_kind
 from normscope.schedule import Budget, Schedule, logarithmic
 from normscope.weights.monitor.gradients import EndOfBackward
 from normscope.weights.monitor.journal import Journal, JournalEntry, Scalars
-from normscope.weights.monitor.live_file import Rewind, claim_run_file
+from normscope.weights.monitor.live_file import claim_run_file
 from normscope.weights.monitor.live_measures import LiveMeasures
 from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.monitor.optimizer_inspection import (
@@ -39,7 +39,8 @@ from normscope.weights.monitor.optimizer_inspection import (
 from normscope.weights.monitor.outbox import TIMEOUT
 from normscope.weights.monitor.pace import Pace
 from normscope.weights.monitor.publisher import Publisher
-from normscope.weights.monitor.recorder import Recorder
+from normscope.weights.monitor.recorder import Recorder, sums_now
+from normscope.weights.monitor.resuming import Rewind
 from normscope.weights.monitor.sharding import Ranks, gradient_leaves, local_parameters, tied_names
 from normscope.weights.sums.statistics import backend
 from normscope.weights.tensor_rows import tensor_rows
@@ -223,7 +224,7 @@ class Monitor:
     def _begin(self) -> None:
         """Before the first step of this process: delete later records, and record the state at step 0."""
         self._begun = True
-        self._put(Rewind(self.step))
+        self._put(Rewind(self.step, sums_now(self._recorder) if self.step else None))
         if self.step == 0 and self._pace.due(0):
             recorder = Recorder(self._recorder.layout, self._recorder.ranks, updates=False)
             self._record(recorder, time.perf_counter(), first=True)

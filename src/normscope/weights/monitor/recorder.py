@@ -160,3 +160,15 @@ class Recorder:
         if self._plain:
             return [parameters[i].grad for i in chosen]
         return [local_gradient(parameters[i]) for i in chosen]
+
+
+def sums_now(like: Recorder) -> Array | None:
+    """Σθ² of each parameter of the whole model; None if a rank could not measure. Every rank calls this."""
+    recorder = Recorder(like.layout, like.ranks, updates=False)
+    failed = 0.0
+    try:
+        recorder.finish()
+    except Exception:  # the others wait for this rank's sums
+        failed = 1.0
+    record, (failures,) = recorder.combine(0, np.array([failed]), first=True)
+    return None if failures else record.column("sumsq")

@@ -21,7 +21,12 @@ from normscope.weights.inventory.renamed_checkpoint import stored_name
 from normscope.weights.networks import networks
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
-from normscope.weights.scan.stale_rows import delete_former_pairs, delete_left_out, forget_changed
+from normscope.weights.scan.stale_rows import (
+    delete_former_pairs,
+    delete_left_out,
+    forget_abandoned,
+    forget_changed,
+)
 from normscope.weights.scan.walk import Part, parts
 from normscope.weights.series_identity import absolute, same_contents
 from normscope.weights.sums.statistics import Sums, add
@@ -91,7 +96,8 @@ class ScanStage:
         unopened = [LeftOut(labels[entry], reason) for entry, reason in unreadable.items()]
         self.left_out = (*inventory.left_out, *unopened)
         self.digests = {entry.step: c.digest for entry, c in zip(entries, checkpoints, strict=True)}
-        self.other_steps = {entry.step for entry in (*entries, *unreadable)} - set(self.steps)
+        self.sources = {entry.step: entry.source for entry in (*entries, *unreadable)}
+        self.other_steps = self.sources.keys() - set(self.steps)
         tied = inventory.tied_to
         self.counted = frozenset(t.name for t in inventory.tensors if t.name not in tied)
         self.compared = self.counted | frozenset(inventory.differing)
@@ -103,6 +109,7 @@ class ScanStage:
         What was measured of a checkpoint or a tensor that is now left out is deleted.
         """
         delete_left_out(run, self.name, self.other_steps, self.counted)
+        forget_abandoned(run, self.name, self.sources)
         now = [self._row(entry, c) for entry, c in zip(self.entries, self.checkpoints, strict=True)]
         before = {row.step: row for row in run.checkpoints() if row.stage == self.name}
         known = [row for row in now if row.step in before]

@@ -6,8 +6,10 @@ measured before. Its rows would be counted by everything that reads the run file
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from normscope.remarks import read_abandoned, write_abandoned
 from normscope.run import NO_PREVIOUS, Run
 from normscope.run_schema import LIVE_ROWS
 
@@ -65,3 +67,29 @@ def delete_unused_tensors(run: Run, names: Collection[str]) -> None:
         if row.name not in names:
             unused = "id = ? AND id NOT IN (SELECT tensor FROM weight)"
             run.delete_rows("tensor", unused, (row.id,))
+
+
+def forget_abandoned(run: Run, stage: str, sources: Mapping[int, str]) -> None:
+    """Forget which checkpoints a resumed training abandoned, if it saved them again or they are gone.
+
+    Of those that are gone, what scans recorded is deleted. `sources` are those that are there, by step.
+    Call inside `transaction()`.
+    """
+    noted = read_abandoned(run)
+    left = []
+    for each in noted.get(stage, ()):
+        gone = [step for step in each.digests if step not in sources]
+        delete_left_out(run, stage, gone, {row.name for row in run.tensors()})
+        again = [step for step in each.digests if step in sources and _modified(sources[step]) > each.time]
+        left.append(each.without((*gone, *again)))
+    if stage in noted:
+        write_abandoned(run, {**noted, stage: [each for each in left if each.digests]})
+
+
+def _modified(source: str) -> float:
+    """When a file, or anything directly in a folder, was last written; 0 if it is elsewhere."""
+    path = Path(source)
+    if "://" in source or not path.exists():
+        return 0.0
+    times: list[float] = [each.stat().st_mtime for each in (path, *(path.iterdir() if path.is_dir() else ()))]
+    return max(times)

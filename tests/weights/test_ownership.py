@@ -533,3 +533,30 @@ def test_two_series_that_an_earlier_release_put_into_one_file(tmp_path, run):
     with Run.create(tmp_path / "b.db") as alone, alone.transaction():
         alone.delete_rows("meta", "key = 'sources'")
     assert Run(tmp_path / "b.db").findings() == []
+
+
+def test_a_moved_series_that_lost_its_last_checkpoints(scanned, run, tmp_path):
+    """What is left of it is known by its contents; a copy of a part beside the whole may be a branch."""
+    shutil.copytree(scanned, tmp_path / "part", ignore=shutil.ignore_patterns("*1000*"))
+    refused(tmp_path / "part", run, "--add")
+    shutil.rmtree(scanned)
+    scan(tmp_path / "part", run).close()
+    assert steps_of(run) == STEPS
+    assert "found in another place" in notes_of(run)[0]
+
+
+def test_another_choice_of_tensors_is_audited_again(tmp_path, run):
+    """The comparison that is kept in the run file is one of the tensors that were measured then."""
+    shapes = {"h.0.attn.weight": (16, 16), "h.0.mlp.weight": (64, 64)}
+    one, other = (random_walk(range(8), seed=seed, shapes=shapes) for seed in (0, 1))
+    mlp = {step: (one if step < 4 else other)[step]["h.0.mlp.weight"] for step in one}
+    folder = save_series(tmp_path / "a", {step: {**one[step], "h.0.mlp.weight": mlp[step]} for step in one})
+    for skip, expected in ((["*mlp*"], []), ([], [("mixed-runs", (4, 5, 6, 7))]), (["*mlp*"], [])):
+        with scan(folder, run, skip=skip) as opened:
+            assert [(finding.kind, finding.steps) for finding in opened.findings()] == expected
+
+
+def test_checkpoints_at_steps_that_a_monitor_did_not_record(tmp_path, run, states):
+    live_file(run, {step: states[step] for step in STEPS[:2]})
+    scan(save_series(tmp_path / "a", {step: states[step] for step in STEPS[2:]}), run).close()
+    assert "recorded no step that a checkpoint was saved at" in notes_of(run)[0]

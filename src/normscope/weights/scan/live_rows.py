@@ -17,17 +17,26 @@ READ = 1 << 26  # bytes of each compared checkpoint that are read
 SAME_DTYPE, OTHER_DTYPE = 1e-5, 2**-8
 """How far two norms of one tensor may differ: by the order of the sums, or by rounding to 16 bits."""
 
+NOT_COMPARED = (
+    "the monitor recorded no step that a checkpoint was saved at: only the names and shapes of the tensors "
+    "say that the checkpoints are of the training that it recorded"
+)
 
-def refuse_other_live_rows(run: Run, stage: ScanStage) -> None:
-    """Compare the tensors, and their norms at the first and last common step, with a monitor's record."""
+
+def refuse_other_live_rows(run: Run, stage: ScanStage) -> list[str]:
+    """Compare the tensors, and their norms at the first and last common step, with a monitor's record.
+
+    Return a sentence if there is no common step.
+    """
     sql = f"SELECT DISTINCT step FROM weight WHERE stage = ? AND {LIVE_ROWS}"
     steps = {step for (step,) in run.query(sql, (stage.name,))}
     if not steps:
-        return
+        return []
     _refuse_other_tensors(run, stage)
     common = sorted(steps & set(stage.steps))
     for step in dict.fromkeys((*common[:1], *common[-1:])):
         _refuse_other_norms(run, stage, step)
+    return [] if common else [NOT_COMPARED]
 
 
 def _refuse_other_tensors(run: Run, stage: ScanStage) -> None:

@@ -30,9 +30,8 @@ def claim(run: Run, ownership: Ownership, stages: Sequence[ScanStage]) -> list[s
     verdict = _Verdict(run, ownership, stages)
     recorded, given = ownership.recorded, ownership.given
     if not recorded.known:
-        verdict.check_live_rows()
         set_places(run, outermost(given))
-        return []
+        return verdict.check_live_rows()
     same_place = verdict.check()
     if ownership.add or same_place:
         set_places(run, outermost((*recorded.places, *given)))
@@ -69,10 +68,10 @@ class _Verdict:
             raise self._another()
         return False
 
-    def check_live_rows(self) -> None:
-        """Without checkpoints to compare with, what a monitor recorded must agree."""
-        for stage in self.stages:
-            refuse_other_live_rows(self.run, stage)
+    def check_live_rows(self) -> list[str]:
+        """Without checkpoints to compare with, what a monitor recorded must agree; say if it cannot."""
+        notes = [note for stage in self.stages for note in refuse_other_live_rows(self.run, stage)]
+        return list(dict.fromkeys(notes))
 
     def _check_added(self) -> None:
         if self.found.changed:
@@ -100,7 +99,8 @@ class _Verdict:
             raise self._files_changed(f"{len(found.changed)} of {common} checkpoints have other contents")
         abandoned = self._later_than(found.missing, found.new | found.changed)
         if abandoned:
-            raise self._files_changed(f"{self._steps(abandoned)} are gone, and earlier ones are new")
+            are = "is" if len(abandoned) == 1 else "are"
+            raise self._files_changed(f"{self._steps(abandoned)} {are} gone, and earlier ones are new")
         if not common:
             self._check_without_evidence()
 
@@ -120,14 +120,19 @@ class _Verdict:
             return self._beside_its_run_file()
         if not found.equal or found.changed:
             return False
+        if not found.new and len(found.equal) > 1 and not self._was_there():  # what is left of it
+            return True
         last = max(self.own.recorded.digests, key=_order)
         return not found.missing or (last in found.equal and not self._later_than(found.missing, found.new))
 
     def _beside_its_run_file(self) -> bool:
         """Whether a lab run's folder was moved as a whole: OUT/run.db and OUT/checkpoints."""
         home = place(str(self.run.path.parent))
-        was_there = any(Path(there).exists() for there in self.own.recorded.places if "://" not in there)
-        return not was_there and all(given == f"{home}/checkpoints" for given in self.own.given)
+        return not self._was_there() and all(given == f"{home}/checkpoints" for given in self.own.given)
+
+    def _was_there(self) -> bool:
+        """Whether a recorded place still exists, so that its series was not moved from there."""
+        return any("://" in there or Path(there).exists() for there in self.own.recorded.places)
 
     # -- refusals ------------------------------------------------------------------
 

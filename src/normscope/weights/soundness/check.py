@@ -83,7 +83,7 @@ def check_sums(
     part = finite_part(sums)
     if part.end < 2 or not part.judged:
         return found
-    table = kept_pairs(run, stage, digests)
+    table = kept_pairs(run, stage, digests, part.judged)
     if table is None or len(table) != part.end:
         table = _sample(run, stage, digests, part, checkpoints[: part.end], cheaply) or part.table()
     breaks = find_breaks(table, part.sumsq)
@@ -108,5 +108,5 @@ def _sample(
     table = sampled_table(part.sums.steps[: part.end], checkpoints, sizes)
     if run.writable:
         with run.transaction():
-            keep_pairs(run, stage, table, digests)
+            keep_pairs(run, stage, table, digests, sizes)
     return table

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -18,17 +19,22 @@ KIND = "pairs"
 TABLES = ("squared", "cosine", "shared")
 
 
-def keep_pairs(run: Run, stage: str, table: PairTable, digests: Mapping[int, str | None]) -> None:
-    """Store a table; `digests` say of which files. Call inside `transaction()`."""
+def keep_pairs(
+    run: Run, stage: str, table: PairTable, digests: Mapping[int, str | None], tensors: Iterable[str]
+) -> None:
+    """Store a table; `digests` say of which files, and `tensors` of what. Call inside `transaction()`."""
     values = {name: _packed(getattr(table, name)) for name in TABLES}
-    run.set_artifact(KIND, stage, {"digests": _identity(table, digests), **values})
+    identity = {"digests": _identity(table, digests), "tensors": _hash(tensors)}
+    run.set_artifact(KIND, stage, {**identity, **values})
 
 
-def kept_pairs(run: Run, stage: str, digests: Mapping[int, str | None]) -> PairTable | None:
-    """The stored table of exactly these files; None if there is none."""
+def kept_pairs(
+    run: Run, stage: str, digests: Mapping[int, str | None], tensors: Iterable[str]
+) -> PairTable | None:
+    """The stored table of exactly these files and tensors (--skip may change); None if there is none."""
     kept = run.artifacts(KIND).get(stage)
     steps = np.array(list(digests), dtype=np.int64)
-    if kept is None or len(kept["digests"]) > len(steps):
+    if kept is None or len(kept["digests"]) > len(steps) or kept.get("tensors") != _hash(tensors):
         return None
     steps = steps[: len(kept["digests"])]
     if kept["digests"] != [[int(step), digests[int(step)]] for step in steps]:
@@ -39,6 +45,10 @@ def kept_pairs(run: Run, stage: str, digests: Mapping[int, str | None]) -> PairT
 
 def _identity(table: PairTable, digests: Mapping[int, str | None]) -> list[list[int | str | None]]:
     return [[int(step), digests[int(step)]] for step in table.steps]
+
+
+def _hash(names: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(sorted(names)).encode(), digest_size=8).hexdigest()
 
 
 def _packed(values: Array) -> str:

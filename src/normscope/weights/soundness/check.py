@@ -79,15 +79,15 @@ def check_sums(
     if sums is None:
         return [duplicate(steps, "the files have equal digests") for steps in same_digest(digests)]
     found = find_in_tensors(sums, digests)
-    copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps}
+    copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps[1:]}
     part = finite_part(sums)
     if part.end < 2 or not part.judged:
         return found
     table = kept_pairs(run, stage, digests, part.judged)
     if table is None or len(table) != part.end:
         table = _sample(run, stage, digests, part, checkpoints[: part.end], cheaply) or part.table()
-    breaks = find_breaks(table, part.sumsq)
-    return [*found, *(finding for finding in breaks if not copies >= set(finding.steps))]
+    once = [i for i, step in enumerate(table.steps.tolist()) if step not in copies]
+    return [*found, *find_breaks(table.only(once), part.sumsq[once])]
 
 
 def _sample(

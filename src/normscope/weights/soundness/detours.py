@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from normscope.remarks import Finding
-from normscope.weights.soundness.findings import Array, listed
+from normscope.weights.soundness.findings import Array, finite, listed, ratio
 from normscope.weights.soundness.pairs import UNEVEN, PairTable
 
 NEARER = 0.45  # of what is usual here: 1 where the weights oscillate, 2 in a random walk, 4 in a drift
@@ -61,7 +61,7 @@ def find_detours(table: PairTable, leave_out: set[int]) -> dict[int, Finding]:
         usual = table.usual_move({k, k + 1})
         least = CANCELLED if 1 < k < len(table) - 2 else CANCELLED_AT_THE_ENDS
         if (shares[k] <= MUCH_NEARER and _even(table, k)) or cancelled >= least * usual:
-            found[k] = _finding(table, k, cancelled / usual)
+            found[k] = _finding(table, k, ratio(cancelled, usual))
     return found
 
 
@@ -77,7 +77,7 @@ def _usual(shares: Array, k: int) -> float:
     return float(np.clip(np.median(others), 1, 4)) if others else 1.0
 
 
-def _finding(table: PairTable, k: int, ratio: float) -> Finding:
+def _finding(table: PairTable, k: int, times: float) -> Finding:
     step = int(table.steps[k])
     there, back, apart = (
         float(d) ** 0.5 for d in (table.moved[k], table.moved[k + 1], table.squared[k - 1, k + 1])
@@ -87,5 +87,5 @@ def _finding(table: PairTable, k: int, ratio: float) -> Finding:
         f"the checkpoints on either side are {apart:.4g} apart: it belongs elsewhere or was damaged (or the "
         "learning rate spiked just when it was saved)"
     )
-    numbers = {"ratio": ratio, "moved_there": there, "moved_back": back, "apart": apart}
-    return Finding("outlier", (step,), evidence, 0.95, numbers)
+    numbers = {"ratio": times, "moved_there": there, "moved_back": back, "apart": apart}
+    return Finding("outlier", (step,), evidence, 0.95, finite(numbers))

@@ -41,6 +41,20 @@ def listed(steps: Sequence[int], most: int = 4) -> str:
     return f"{'step' if len(steps) == 1 else 'steps'} {shown}"
 
 
+def finite(numbers: Mapping[str, float]) -> dict[str, float | int | str]:
+    """The numbers that are finite: a ratio to moves that are 0 or unknown is left out.
+
+    >>> finite({"ratio": float("inf"), "breaks": 1})
+    {'breaks': 1}
+    """
+    return {name: value for name, value in numbers.items() if np.isfinite(value)}
+
+
+def ratio(move: float, usual: float) -> float:
+    """How many times the usual move; infinite where nothing else moves."""
+    return move / usual if usual else float("inf")
+
+
 def confidence_from_ratio(ratio: float, threshold: float) -> float:
     """0.5 where the ratio is at its threshold, 0.9 at five times the threshold, 0.99 at most."""
     if not ratio > 0:

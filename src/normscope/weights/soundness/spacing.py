@@ -20,6 +20,7 @@ from normscope.weights.soundness.findings import listed
 
 REPEATS = 3  # equal intervals that make a rule
 SHARE = 0.5  # of the intervals of a stretch that must follow the rule
+ROUNDED = 1.5  # steps: largest deviation from a line less the smallest, of steps that were rounded
 JITTER = 0.15  # relative deviation of intervals, if checkpoints are saved by the clock
 
 
@@ -41,6 +42,8 @@ def _stretch(steps: list[int], last: bool) -> tuple[list[str], list[Finding]]:
     """Rules and findings of a stretch; `last` if it ends with the last checkpoint of the series."""
     if len(steps) < 3:
         return [], []
+    if rounded := _rounded(steps):
+        return rounded
     every = _common_interval(steps)
     if every is None:
         return _by_factor(steps) or _by_clock(steps)
@@ -68,6 +71,28 @@ def _common_interval(steps: Sequence[int]) -> int | None:
     return None
 
 
+def _rounded(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
+    """The rule of rounded multiples of a fraction, as equal parts of a training give: 333, 667, 1000, …
+
+    Their intervals have two values, which differ by 1. The last checkpoint may come early.
+    """
+    usual = float(np.median(np.diff(steps)))
+    early = steps[-1] - steps[-2] < 0.9 * usual
+    points = np.array(steps[:-1] if early else steps)
+    if len(points) <= REPEATS + 1 or usual < 2:
+        return None
+    intervals = np.diff(points)
+    places = np.concatenate([[0], np.cumsum(np.rint(intervals / usual))])
+    every = float((points[-1] - points[0]) / places[-1])
+    single = np.unique(intervals[np.diff(places) == 1])
+    off = points - points[0] - every * places
+    if len(single) != 2 or single[1] - single[0] != 1 or np.ptp(off) > ROUNDED:
+        return None
+    missing = sorted({*range(int(places[-1]) + 1)} - {*places.astype(int).tolist()})
+    gone = [round(float(points[0] + every * place)) for place in missing]
+    return [f"every {every:.4g}, rounded"], [_gap(gone, every, 0.9)] if gone else []
+
+
 def _on_grid(steps: Sequence[int], every: int) -> list[Finding]:
     """Steps that are missing from the regular grid of a stretch, and steps that are not on it."""
     start, end = steps[0], steps[-1]
@@ -85,8 +110,8 @@ def _on_grid(steps: Sequence[int], every: int) -> list[Finding]:
     return found
 
 
-def _gap(missing: Sequence[int], every: int, confidence: float) -> Finding:
-    evidence = f"checkpoints come every {every} steps, but {listed(missing)} {_are(missing)} missing"
+def _gap(missing: Sequence[int], every: float, confidence: float) -> Finding:
+    evidence = f"checkpoints come every {every:.6g} steps, but {listed(missing)} {_are(missing)} missing"
     return Finding("gap", tuple(missing), evidence, confidence, {"every": every, "missing": len(missing)})
 
 

@@ -22,11 +22,12 @@ from itertools import pairwise
 import numpy as np
 
 from normscope.remarks import Finding
-from normscope.weights.soundness.findings import listed
+from normscope.weights.soundness.findings import Array, finite, listed, ratio
 from normscope.weights.soundness.pairs import REACH, PairTable
 
 JUMP, LAST_JUMP = 2.5, 4.0  # times the largest squared move nearby; at the end, where only those before count
 HUGE = 64.0  # as JUMP: a break, whatever else it looks like, if the pace is the same before and after
+LARGE_AT_THE_END = 16.0  # as JUMP: a hint, where too few checkpoints follow to say more
 SAME_PACE = 1.35  # times the trend of the squared moves by steps, over two links on either side
 KEPT, UNCLEAR_KEPT = 0.45, 0.6  # at most, where another run begins; where that is unclear
 UNDONE, UNCLEAR_UNDONE = 0.4, 0.3  # at least, where another run begins; where that is unclear
@@ -34,6 +35,12 @@ ONWARDS = -0.15  # undone: below it, the jump goes on in the direction of the wa
 LONGEST_WAY = 40.0  # times the squared jump, of ‖u‖²: of a longer way, weight decay alone undoes as much
 SHORTEST_WAY = 0.02  # times the squared jump: a shorter way may be undone by chance
 AFTERMATH = 1.4  # times the squared moves before the jump, by steps: it goes on after the jump
+UNSTEADY = 1.65  # times: squared moves by steps of two neighbouring links that differ by more are erratic
+DOUBT = 0.5  # of the difference between two growths nearby: how far the usual growth may be off there
+READINGS = (
+    "either another run's checkpoints begin here, or training was restarted, or the learning rate jumped"
+)
+HINT = 0.4  # confidence
 CONTINUES = 0.6  # of the squared jump: a shorter distance means that one segment continues the other
 
 
@@ -74,7 +81,8 @@ def find_splices(table: PairTable, leave_out: set[int]) -> list[Finding]:
     found = suspicious_jumps(table, leave_out)
     runs = _runs(table, sorted(found))
     largest = max(runs, key=len)
-    return [_finding(table, run, found) for run in runs if run is not largest]
+    surely = [_finding(table, run, found) for run in runs if run is not largest]
+    return [*surely, *_hints_at_the_end(table, leave_out | set(found))]
 
 
 def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
@@ -96,8 +104,12 @@ def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
 
 
 def _is_jump(table: PairTable, j: int, leave_out: set[int]) -> bool:
-    least = JUMP if j < len(table) - 1 else LAST_JUMP
-    return bool(table.moved[j] > 0 and table.moved[j] >= least * table.usual_move({j}, leave_out))
+    return _is_larger(table, j, JUMP if j < len(table) - 1 else LAST_JUMP, leave_out)
+
+
+def _is_larger(table: PairTable, j: int, times: float, leave_out: set[int]) -> bool:
+    """Whether a squared move is so many times the largest nearby."""
+    return bool(table.moved[j] > 0 and table.moved[j] >= times * table.usual_move({j}, leave_out))
 
 
 def judge(table: PairTable, j: int, leave_out: set[int]) -> Jump:
@@ -119,7 +131,7 @@ def _is_huge(table: PairTable, j: int, leave_out: set[int]) -> bool:
 
     That is not asked of the ends of a series, where one side is unknown.
     """
-    if not REACH < j < len(table) - REACH or table.moved[j] < HUGE * table.usual_move({j}, leave_out):
+    if not REACH < j < len(table) - REACH or not _is_larger(table, j, HUGE, leave_out):
         return False
     places = np.array([i for i in range(-REACH, REACH + 1) if i])
     with np.errstate(divide="ignore"):
@@ -135,9 +147,26 @@ def _kept_from(table: PairTable, base: int, j: int, near: list[int]) -> float:
         return float("inf")
     known = _without_aftermath(table, known, j)
     scale = table.lengths[j] / table.lengths[known]
-    usual_growth = float(np.median(growth[known] * scale))
+    usual_growth = float(np.median(growth[known] * scale)) - _doubt(table, growth, near, known, j)
     excess = table.moved[j] - float(np.median(table.moved[known] * scale))
     return float((growth[j] - usual_growth) / excess) if excess > 0 else float("inf")
+
+
+def _doubt(table: PairTable, growth: Array, near: list[int], known: list[int], j: int) -> float:
+    """How far the usual growth may be off: where the links nearby are erratic, they show little of it.
+
+    A training that is nearly done moves in bursts, whenever it meets an example that it gets wrong.
+    """
+    pace = table.moved / table.lengths
+    steady = all(max(pace[a], pace[b]) <= UNSTEADY * min(pace[a], pace[b]) for a, b in _on_one_side(near, j))
+    growths = growth * table.lengths[j] / table.lengths
+    apart = [0.0] if steady else [abs(growths[a] - growths[b]) for a, b in _on_one_side(known, j)]
+    return DOUBT * float(max(apart, default=0.0))
+
+
+def _on_one_side(links: list[int], j: int) -> list[tuple[int, int]]:
+    """Neighbours among some links that are both before a link, or both after it."""
+    return [(a, b) for a, b in pairwise(links) if (a < j) == (b < j)]
 
 
 def _without_aftermath(table: PairTable, links: list[int], j: int) -> list[int]:
@@ -166,23 +195,43 @@ def _continues(table: PairTable, run: list[int], first: int) -> bool:
     return bool(table.squared[run[-1], first] < CONTINUES * table.moved[first])
 
 
+def _hints_at_the_end(table: PairTable, leave_out: set[int]) -> list[Finding]:
+    """Hints about large jumps so near the end that nothing shows how training went on after them."""
+    near_the_end = range(max(REACH + 1, len(table) - REACH), len(table))
+    large = [
+        j for j in near_the_end if j not in leave_out and _is_larger(table, j, LARGE_AT_THE_END, leave_out)
+    ]
+    return [_hint(table, j, leave_out) for j in large]
+
+
+def _hint(table: PairTable, j: int, leave_out: set[int]) -> Finding:
+    move, usual = float(table.moved[j]) ** 0.5, table.usual_move({j}, leave_out) ** 0.5
+    evidence = (
+        f"a break near the end: {_how(table, j, usual)}; {READINGS}: too few checkpoints follow to tell"
+    )
+    numbers = {"ratio": ratio(move, usual) ** 2, "boundary": int(table.steps[j])}
+    return Finding("break", tuple(int(step) for step in table.steps[j:]), evidence, HINT, finite(numbers))
+
+
+def _how(table: PairTable, j: int, usual: float) -> str:
+    """The jump in words; `usual` is the largest move nearby, NaN if there is none to compare with."""
+    nearby = f", nearby at most {usual:.4g}" if np.isfinite(usual) else ""
+    before, after = table.steps[j - 1 : j + 1]
+    return f"from step {before} to {after} the matrices move {float(table.moved[j]) ** 0.5:.4g}{nearby}"
+
+
 def _finding(table: PairTable, run: list[int], cuts: dict[int, Jump]) -> Finding:
     cut = next(j for j in sorted(cuts) if j in (run[0], run[-1] + 1))
     jump, move = cuts[cut], float(table.moved[cut]) ** 0.5
     usual = table.usual_move({cut}, set(cuts)) ** 0.5
     steps = tuple(int(step) for step in table.steps[run])
-    before, after = int(table.steps[cut - 1]), int(table.steps[cut])
-    how = f"from step {before} to {after} the matrices move {move:.4g}, nearby at most {usual:.4g}"
+    how = _how(table, cut, usual)
     if jump.sure:
         verb = "does" if len(run) == 1 else "do"
         evidence = f"{listed(steps)} {verb} not continue the others: {how}, and {jump.words}"
     else:
-        evidence = (
-            f"a break: {how}, and {jump.words}; either another run's checkpoints begin here, or training was "
-            "restarted, or the learning rate jumped"
-        )
+        evidence = f"a break: {how}, and {jump.words}; {READINGS}"
     kind = "break" if not jump.sure else "mixed-runs" if len(run) > 1 else "outlier"
-    shares = {"kept": jump.kept, "undone": jump.undone}
-    numbers = {"ratio": (move / usual) ** 2, "breaks": len(cuts), "boundary": after}
-    numbers |= {name: share for name, share in shares.items() if np.isfinite(share)}
-    return Finding(kind, steps, evidence, 0.95 if jump.sure else 0.6, numbers)
+    numbers = {"ratio": ratio(move, usual) ** 2, "breaks": len(cuts), "boundary": int(table.steps[cut])}
+    numbers |= {"kept": jump.kept, "undone": jump.undone}
+    return Finding(kind, steps, evidence, 0.95 if jump.sure else 0.6, finite(numbers))

@@ -348,3 +348,33 @@ def test_compressed_files_are_compared_by_an_audit_only(tmp_path, sound):
     with scan(tmp_path, tmp_path / "r.db") as run:
         assert run.artifacts("pairs") == {} and read_findings(run) == []
     assert only(audit(tmp_path), "order").steps == (5000, 6000)
+
+
+def test_one_nan_checkpoint_does_not_hide_another_run_after_it(tmp_path, sound):
+    lost = {name: torch.full_like(tensor, float("nan")) for name, tensor in sound[2].items()}
+    folder = write(tmp_path / "s", [*sound[:2], lost, *sound[3:6], *train(1)[6:]])
+    for result in (audit(folder), audit(folder, run=tmp_path / "r.db"), audit(tmp_path / "r.db")):
+        assert kinds(result) == {"nonfinite", "mixed-runs"}
+        found = next(f for f in result.findings if f.kind == "mixed-runs")
+        assert found.steps == (7000, 8000, 9000, 10000)
+    alone = write(tmp_path / "alone", [*sound[:2], lost, *sound[3:]])
+    assert only(audit(alone), "nonfinite").steps == (3000,)
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_sums_alone_around_a_nan_checkpoint(tmp_path, sound, place):
+    lost = {name: np.full_like(tensor, np.nan) for name, tensor in sound[place].items()}
+    folder = tmp_path / "s"
+    folder.mkdir()
+    for i, (step, state) in enumerate(zip(STEPS, sound, strict=True)):
+        np.savez_compressed(folder / f"step_{step}.npz", **(lost if i == place else state))
+    with scan(folder, tmp_path / "r.db") as run:
+        assert [f.kind for f in read_findings(run)] == ["nonfinite"]
+
+
+def test_a_copy_is_a_duplicate_and_nothing_else(tmp_path, sound):
+    for i, j in ((2, 5), (4, 5), (3, 9)):
+        copied = [sound[i] if k == j else state for k, state in enumerate(sound)]
+        only(audit(write(tmp_path / f"{i}-{j}", copied)), "duplicate")
+    equal = audit(write(tmp_path / "equal", [sound[6] if k == 4 else sound[0] for k in range(10)]))
+    assert only(equal, "duplicate").steps == tuple(step for step in STEPS if step != 5000)

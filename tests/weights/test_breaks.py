@@ -210,3 +210,44 @@ def test_equal_neighbours_are_not_exchanged():
     runs = simulate(PLAIN)
     runs[8] = runs[7]
     assert [f.kind for f in alarms(series_of(runs))] == []
+
+
+@pytest.mark.parametrize("sample", [True, False], ids=["sample", "sums"])
+@pytest.mark.parametrize("end", [9, 30])
+def test_nothing_else_moves(end, sample):
+    """A frozen model and one foreign checkpoint, or many: no usual move to divide by."""
+    runs = np.repeat(simulate(PLAIN)[:1], 30, axis=0)
+    runs[8:end] += np.random.default_rng(2).standard_normal(runs.shape[1]) / 50
+    found = alarms(series_of(runs, sample=sample))
+    assert [f.kind for f in found] == (["outlier"] if end == 9 else [])
+    assert all(np.isfinite(list(f.numbers.values())).all() and "nan" not in f.evidence for f in found)
+
+
+def test_a_moving_average_for_one_is_older_than_its_label():
+    """The jump after it is named, not the checkpoints that follow: they are right."""
+    runs = simulate(replace(PLAIN, drift=3.0))
+    runs[14] = np.average(runs[9:15], axis=0)
+    (found,) = alarms(series_of(runs))
+    assert PLAIN.steps[14] in found.steps and "older than its label" in found.evidence
+
+
+def test_a_training_that_moves_in_bursts_is_never_surely_another_run():
+    """Few directions and sizes that vary a hundredfold, as where a model is wrong once in a while only."""
+    found = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        size = np.concatenate([[8, 4, 2, 1], np.exp(rng.normal(-1, 1.2, 20))])
+        moves = size[:, None] * rng.standard_normal((24, 400))
+        runs = 20 * rng.standard_normal(400) + np.cumsum(np.vstack([np.zeros(400), moves]), axis=0)
+        found += [f for f in alarms(series_of(runs, np.arange(25))) if f.confidence > 0.6]
+    assert len(found) <= 2
+
+
+def test_a_large_last_move_is_a_hint():
+    """Fine-tuned weights after the run, or a restart: nothing follows that could tell."""
+    runs = simulate(PLAIN)
+    jump = np.random.default_rng(5).standard_normal(runs.shape[1])
+    runs[-1] += 6 * np.linalg.norm(runs[-1] - runs[-2]) * jump / np.linalg.norm(jump)
+    (found,) = find_breaks(*series_of(runs))
+    assert found.kind == "break" and found.confidence < 0.5 and found.steps == (PLAIN.steps[-1],)
+    assert "either another run" in found.evidence and "too few checkpoints follow" in found.evidence

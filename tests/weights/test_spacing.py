@@ -62,3 +62,14 @@ def test_a_factor_does_not_change_the_findings():
     for scale in (1, 3, 1000):
         (found,) = learn_spacing([scale * step for step in (1, 2, 3, 4, 6, 7, 8)]).findings
         assert found.steps == (5 * scale,)
+
+
+@pytest.mark.parametrize("rounding", [round, int])
+@pytest.mark.parametrize(("total", "count"), [(160, 30), (1000, 12), (1437, 13), (100_000, 7), (9999, 40)])
+def test_equal_parts_of_a_training_are_rounded(total, count, rounding):
+    steps = [rounding(total * i / count) for i in range(count + 1)]
+    found = learn_spacing(steps)
+    assert found.findings == () and found.rule == f"every {total / count:.4g}, rounded"
+    assert learn_spacing([*steps, steps[-1] + total // count // 3]).findings == ()  # the last comes early
+    (gap,) = learn_spacing(steps[:4] + steps[5:]).findings
+    assert gap.kind == "gap" and abs(gap.steps[0] - steps[4]) <= 1

@@ -81,11 +81,13 @@ def check_sums(
     found = find_in_tensors(sums, digests)
     copies = {step for finding in found if finding.kind == "duplicate" for step in finding.steps[1:]}
     part = finite_part(sums)
-    if part.end < 2 or not part.judged:
+    if len(part.rows) < 2 or not part.judged:
         return found
-    table = kept_pairs(run, stage, digests, part.judged)
-    if table is None or len(table) != part.end:
-        table = _sample(run, stage, digests, part, checkpoints[: part.end], cheaply) or part.table()
+    files = {step: digests[step] for step in part.steps.tolist()}
+    table = kept_pairs(run, stage, files, part.judged)
+    if table is None or len(table) != len(files):
+        opened = [checkpoints[i] for i in part.rows] if checkpoints else ()
+        table = _sample(run, stage, files, part, opened, cheaply) or part.table()
     once = [i for i, step in enumerate(table.steps.tolist()) if step not in copies]
     return [*found, *find_breaks(table.only(once), part.sumsq[once])]
 
@@ -105,7 +107,7 @@ def _sample(
         return None
     if cheaply and not all(cheap_to_sample(checkpoint, sizes) for checkpoint in checkpoints):
         return None
-    table = sampled_table(part.sums.steps[: part.end], checkpoints, sizes)
+    table = sampled_table(part.steps, checkpoints, sizes)
     if run.writable:
         with run.transaction():
             keep_pairs(run, stage, table, digests, sizes)

@@ -7,6 +7,8 @@ nearer to each other, it belongs elsewhere: to another run, to an earlier time, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from normscope.remarks import Finding
@@ -18,6 +20,7 @@ CANCELLED = 1.3  # times the largest squared move nearby: the part of the two mo
 CANCELLED_AT_THE_ENDS = 2.6  # the same where moves are known on one side only
 IN_TURN = 0.7  # squared distance over squared moves, for several checkpoints in a row
 MUCH_NEARER = 0.25  # the same for one checkpoint, whatever is usual, if it is in the middle of its neighbours
+OLDER = 0.75  # of the squared distance from the checkpoint before: another one is clearly nearer
 FEWEST_IN_TURN = 3  # checkpoints in a row off the path of their neighbours: two runs that alternate
 
 
@@ -63,6 +66,36 @@ def find_detours(table: PairTable, leave_out: set[int]) -> dict[int, Finding]:
         if (shares[k] <= MUCH_NEARER and _even(table, k)) or cancelled >= least * usual:
             found[k] = _finding(table, k, ratio(cancelled, usual))
     return found
+
+
+def find_older(table: PairTable, jumps: Iterable[int]) -> dict[int, Finding]:
+    """Checkpoints before a jump that are older than their labels, such as moving averages, by jump.
+
+    Then the checkpoint before the jump is the fault: an earlier one is nearer to it than its
+    neighbour, which is itself nearer to the one after.
+    """
+    found = {}
+    for j in jumps:
+        k = j - 1
+        if k < 2 or not table.squared[k - 1, j] <= OLDER * table.moved[j]:
+            continue
+        nearest = int(np.argmin(table.squared[k, :k]))
+        if nearest < k - 1 and table.squared[k, nearest] <= OLDER * table.moved[k]:
+            found[j] = _older(table, k, nearest)
+    return found
+
+
+def _older(table: PairTable, k: int, nearest: int) -> Finding:
+    step, before, after = int(table.steps[k]), int(table.steps[k - 1]), int(table.steps[k + 1])
+    near, apart = (float(table.squared[pair]) ** 0.5 for pair in ((k, nearest), (k - 1, k + 1)))
+    there, back = float(table.moved[k]) ** 0.5, float(table.moved[k + 1]) ** 0.5
+    evidence = (
+        f"step {step} is older than its label: its matrices are nearer to step {table.steps[nearest]} "
+        f"({near:.4g}) than to step {before} ({there:.4g}), which is nearer to step {after} ({apart:.4g}) "
+        f"than step {step} is ({back:.4g}): a moving average, or an earlier checkpoint"
+    )
+    numbers = {"moved_there": there, "moved_back": back, "apart": apart, "nearest": int(table.steps[nearest])}
+    return Finding("outlier", (step,), evidence, 0.9, finite(numbers))
 
 
 def _even(table: PairTable, k: int) -> bool:

@@ -59,6 +59,7 @@ def _finding(table: PairTable, i: int, j: int) -> Finding:
     evidence = (
         f"{listed(steps)} fit in each other's place: the later is nearer to the checkpoint before both "
         f"({before:.4g} against {table.moved[i] ** 0.5:.4g}), and the earlier to the one after "
-        f"({after:.4g} against {table.moved[j + 1] ** 0.5:.4g})"
+        f"({after:.4g} against {table.moved[j + 1] ** 0.5:.4g}); or the later is older than its label, "
+        "such as a moving average"
     )
     return Finding("order", steps, evidence, 0.95, {"before": before, "after": after})

@@ -54,6 +54,21 @@ class PairTable:
         """Training steps that each link covers; NaN at 0."""
         return np.concatenate([[np.nan], np.diff(self.steps).astype(np.float64)])
 
+    def chance(self, j: int) -> float:
+        """How far below 0 cosines of moves come by chance, without link j; 0 if unknown.
+
+        Two moves of a training with many directions have a cosine of 0 or more. If there are few, it is often
+        below 0, and a move may well point back.
+        """
+        s, size = self.squared, np.sqrt(self.moved[1:])
+        products = (s[:-1, 1:] + s[1:, :-1] - s[1:, 1:] - s[:-1, :-1]) / 2
+        first, second = np.triu_indices(len(size), 2)
+        kept = (first != j - 1) & (second != j - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cosines = (products / np.outer(size, size))[first[kept], second[kept]]
+        below = np.minimum(cosines[np.isfinite(cosines)], 0)
+        return float(np.sqrt(2 * np.mean(below**2))) if len(below) else 0.0
+
     def near(self, links: set[int], leave_out: set[int]) -> list[int]:
         """The links around some neighbouring links, without those to be left out."""
         low, high = max(1, min(links) - REACH), min(len(self), max(links) + REACH + 1)

@@ -31,7 +31,10 @@ def groups(table: PairTable) -> list[list[int]]:
     """
     related = (np.nan_to_num(table.cosine) >= UNRELATED) | (np.nan_to_num(table.shared) >= STILL_THERE)
     for j in range(1, len(table)):
-        if not related[j - 1, j] and _would_be_kept(table, related, j) < KEPT_APART:
+        if related[j - 1, j]:
+            continue
+        unknown = np.isnan(table.cosine[j - 1, j])  # one in between was left out, and there is no sample
+        if unknown or _would_be_kept(table, related, j) < KEPT_APART:
             related[j - 1, j] = related[j, j - 1] = True
     return sorted(_connected(related), key=lambda group: (-len(group), group[0]))
 

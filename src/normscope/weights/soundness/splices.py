@@ -22,6 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from normscope.remarks import Finding
+from normscope.weights.soundness.detours import find_older
 from normscope.weights.soundness.findings import Array, finite, listed, ratio
 from normscope.weights.soundness.pairs import REACH, PairTable
 
@@ -48,10 +49,12 @@ CONTINUES = 0.6  # of the squared jump: a shorter distance means that one segmen
 class Jump:
     """The smallest share of a jump that is kept, and the smallest share of the way that it undoes.
 
-    `huge` says that it is far larger than all moves nearby, which are alike before and after it.
+    `surely_kept` is the former with what it may be too small by chance. `huge` says that it is far larger
+    than all moves nearby, which are alike before and after it.
     """
 
     kept: float
+    surely_kept: float
     undone: float
     huge: bool
 
@@ -63,7 +66,7 @@ class Jump:
     @property
     def sure(self) -> bool:
         """Whether it is not a restart or a jump of the learning rate."""
-        return self.kept <= KEPT or self.undone >= UNDONE
+        return self.surely_kept <= KEPT or self.undone >= UNDONE
 
     @property
     def words(self) -> str:
@@ -79,10 +82,13 @@ class Jump:
 def find_splices(table: PairTable, leave_out: set[int]) -> list[Finding]:
     """Findings about segments that do not continue the others; one checkpoint alone is an outlier."""
     found = suspicious_jumps(table, leave_out)
+    older = find_older(table, found)
+    leave_out = leave_out | set(found)
+    found = {j: jump for j, jump in found.items() if j not in older}
     runs = _runs(table, sorted(found))
     largest = max(runs, key=len)
     surely = [_finding(table, run, found) for run in runs if run is not largest]
-    return [*surely, *_hints_at_the_end(table, leave_out | set(found))]
+    return [*surely, *older.values(), *_hints_at_the_end(table, leave_out)]
 
 
 def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
@@ -119,11 +125,14 @@ def judge(table: PairTable, j: int, leave_out: set[int]) -> Jump:
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = (way + table.moved[j] - table.squared[: j - 1, j]) / 2 / way
     bases = np.flatnonzero((way > 0) & (way <= LONGEST_WAY * table.moved[j]))
-    kept = [_kept_from(table, int(i), j, near) for i in bases if shares[i] >= ONWARDS]
+    seen = bases[shares[bases] >= ONWARDS]
+    kept = np.array([_kept_from(table, int(i), j, near) for i in seen])
+    chance = 2 * table.chance(j) * np.sqrt(way[seen] / table.moved[j])
     long = bases[way[bases] >= SHORTEST_WAY * table.moved[j]]
     undone = shares[long]
     least = float(np.min(undone)) if len(long) else -np.inf
-    return Jump(min(kept, default=np.inf), least, _is_huge(table, j, leave_out))
+    lowest, surely = (float(np.min(each, initial=np.inf)) for each in (kept, kept + chance))
+    return Jump(lowest, surely, least, _is_huge(table, j, leave_out))
 
 
 def _is_huge(table: PairTable, j: int, leave_out: set[int]) -> bool:

@@ -69,16 +69,21 @@ def load_sums(run: Run, stage: str, steps: Sequence[int]) -> TensorSums | None:
 
 @dataclass(frozen=True, eq=False)
 class FinitePart:
-    """The part of the sums without NaN or infinity: checkpoints before `end`, tensors in `columns`."""
+    """The part of the sums without NaN or infinity: checkpoints in `rows`, tensors in `columns`."""
 
     sums: TensorSums
-    end: int
+    rows: NDArray[np.intp]
     columns: NDArray[np.bool_]
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps of these checkpoints."""
+        return self.sums.steps[self.rows]
 
     @cached_property
     def sumsq(self) -> Array:
         """‖θ‖² of these tensors at each checkpoint."""
-        return np.asarray(self.sums.sumsq[: self.end, self.columns].sum(axis=1))
+        return np.asarray(self.sums.sumsq[self.rows][:, self.columns].sum(axis=1))
 
     @cached_property
     def judged(self) -> dict[str, int]:
@@ -87,34 +92,47 @@ class FinitePart:
 
     @cached_property
     def _judged_columns(self) -> NDArray[np.intp]:
-        moves = np.nan_to_num(self.sums.sumsq_delta[1 : self.end]).sum(axis=0) > 0
+        moves = np.ptp(self.sums.sumsq[self.rows], axis=0) > 0
+        moves |= np.nan_to_num(self._from_previous(self.sums.sumsq_delta)).sum(axis=0) > 0
         matrix = np.array([sum(size > 1 for size in tensor.shape) > 1 for tensor in self.sums.tensors])
         moving = self.columns & moves
         return np.flatnonzero(moving & matrix if (moving & matrix).any() else moving)
 
+    def _from_previous(self, values: Array) -> Array:
+        """Sums that compare each checkpoint but the first with the one before; NaN if that was left out."""
+        neighbours = np.diff(self.rows) == 1
+        return np.where(neighbours[:, None], values[self.rows[1:]], np.nan)
+
+    def _from_first(self, values: Array) -> Array:
+        """Sums that compare each checkpoint but the first with the first; NaN if that was left out."""
+        later = values[self.rows[1:]]
+        return np.asarray(later if self.rows[0] == 0 else np.full_like(later, np.nan))
+
     def table(self) -> PairTable:
         """The comparison of neighbours, and of each checkpoint with the first; NaN for all other pairs."""
-        s, n, judged = self.sums, self.end, self._judged_columns
-        sumsq, dot, delta, init = (
-            values[:n, judged] for values in (s.sumsq, s.dot, s.sumsq_delta, s.dot_init)
+        n, judged = len(self.rows), self._judged_columns
+        sumsq = self.sums.sumsq[self.rows][:, judged]
+        dot, delta = (
+            self._from_previous(values)[:, judged] for values in (self.sums.dot, self.sums.sumsq_delta)
         )
-        away = np.maximum(sumsq + sumsq[0] - 2 * init, 0.0)
+        init = self._from_first(self.sums.dot_init)[:, judged]
+        away = np.maximum(sumsq[1:] + sumsq[0] - 2 * init, 0.0)
         squared, cosine, shared = (np.full((n, n), np.nan) for _ in range(3))
         later = np.arange(1, n)
-        near = (sumsq[:-1] + dot[1:], sumsq[:-1], sumsq[1:])
-        first = (init[1:], np.broadcast_to(sumsq[0], sumsq[1:].shape), sumsq[1:])
+        near = (sumsq[:-1] + dot, sumsq[:-1], sumsq[1:])
+        first = (init, np.broadcast_to(sumsq[0], sumsq[1:].shape), sumsq[1:])
         sides = (
-            (np.zeros(n - 1, dtype=int), away[1:], first),
-            (later - 1, delta[1:], near),
+            (np.zeros(n - 1, dtype=int), away, first),
+            (later - 1, delta, near),
         )
         for earlier, moved, (inner, one, other) in sides:
-            numel = s.numel[judged]
+            numel = self.sums.numel[judged]
             _fill(squared, earlier, later, moved.sum(axis=1))
             _fill(cosine, earlier, later, _mean(inner, np.sqrt(one * other), numel))
             _fill(shared, earlier, later, _mean(inner, np.minimum(one, other), numel))
         for table, value in ((squared, 0.0), (cosine, 1.0), (shared, 1.0)):
             np.fill_diagonal(table, value)
-        return PairTable(s.steps[:n], squared, cosine, shared)
+        return PairTable(self.steps, squared, cosine, shared)
 
 
 def _fill(table: Array, rows: NDArray[np.intp], columns: NDArray[np.intp], values: Array) -> None:
@@ -129,12 +147,12 @@ def _mean(inner: Array, size: Array, numel: Array) -> Array:
 
 
 def finite_part(sums: TensorSums) -> FinitePart:
-    """Leave out tensors with NaN; if they are most of the model, the checkpoints from the first NaN on."""
+    """Leave out tensors with NaN; if they are most of the model, the checkpoints that have NaN."""
     bad = sums.nonfinite > 0
     finite: NDArray[np.bool_] = ~np.any(bad, axis=0)
     if sums.numel[finite].sum() >= sums.numel.sum() / 2:
-        return FinitePart(sums, len(sums.steps), finite)
-    return FinitePart(sums, int(np.flatnonzero(bad.any(axis=1))[0]), np.ones(len(finite), dtype=np.bool_))
+        return FinitePart(sums, np.arange(len(sums.steps)), finite)
+    return FinitePart(sums, np.flatnonzero(~bad.any(axis=1)), np.ones(len(finite), dtype=np.bool_))
 
 
 def find_in_tensors(sums: TensorSums, digests: Mapping[int, str | None]) -> list[Finding]:

@@ -32,6 +32,7 @@ from normscope.rows import (
     WeightRow,
     insert_sql,
 )
+from normscope.run_history import find_in_history
 from normscope.run_schema import (
     LIVE_ROWS,
     UPSERT_LIVE,
@@ -274,8 +275,9 @@ class Run:
         return read_left_out(self)
 
     def findings(self) -> list[Finding]:
-        """What the last scan found wrong with its series, highest confidence first."""
-        return read_findings(self)
+        """What does not fit together in this file or its series, highest confidence first."""
+        found = (*read_findings(self), *find_in_history(self))
+        return sorted(found, key=lambda finding: -finding.confidence)
 
     def artifacts(self, kind: str) -> dict[str, Any]:
         """The JSON documents of one kind."""

@@ -160,11 +160,11 @@ def scan_series(
         _check_patterns(config, stages)
         target = existing or stack.enter_context(Run.create(path))
         with target.transaction():
-            moved = claim(target, ownership, stages)
+            notes = claim(target, ownership, stages)
             for stage in stages:
-                stage.register(target)
+                notes += stage.register(target)
             write_provenance(target, series.name, config.command)
-            write_inventory(target, stages, [*moved, *series.notes])
+            write_inventory(target, stages, [*notes, *series.notes])
         tasks = [task for stage in stages for task in stage.tasks(target)]
         with _workers(config) as submit:
             _measure(tasks, target, submit, config.workers * AHEAD, progress)

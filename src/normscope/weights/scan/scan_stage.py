@@ -103,13 +103,14 @@ class ScanStage:
         self.compared = self.counted | frozenset(inventory.differing)
         self.rows: list[TensorRow] = []
 
-    def register(self, run: Run) -> None:
+    def register(self, run: Run) -> list[str]:
         """Write the checkpoints and tensors; what was measured of a changed checkpoint is forgotten.
 
         What was measured of a checkpoint or a tensor that is now left out is deleted.
+        Return what is to be said.
         """
         delete_left_out(run, self.name, self.other_steps, self.counted)
-        forget_abandoned(run, self.name, self.sources)
+        notes = forget_abandoned(run, self.name, self.sources)
         now = [self._row(entry, c) for entry, c in zip(self.entries, self.checkpoints, strict=True)]
         before = {row.step: row for row in run.checkpoints() if row.stage == self.name}
         known = [row for row in now if row.step in before]
@@ -122,6 +123,7 @@ class ScanStage:
         run.write(now)
         delete_former_pairs(run, self.name, self.steps)
         self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to, self._networks())
+        return notes
 
     def _networks(self) -> Sequence[str]:
         """First words of names that are networks of their own: files and names say so, or values."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from normscope.remarks import read_abandoned, write_abandoned
 from normscope.run import NO_PREVIOUS, Run
+from normscope.run_history import read_abandoned, write_abandoned
 from normscope.run_schema import LIVE_ROWS
+from normscope.words import some
 
 # A row that both a live run and a scan wrote has gradients or rates, which a scan does not record.
 SCANNED = f"NOT ({LIVE_ROWS}) AND grad_sumsq IS NULL AND lr IS NULL"
@@ -69,21 +70,28 @@ def delete_unused_tensors(run: Run, names: Collection[str]) -> None:
             run.delete_rows("tensor", unused, (row.id,))
 
 
-def forget_abandoned(run: Run, stage: str, sources: Mapping[int, str]) -> None:
+def forget_abandoned(run: Run, stage: str, sources: Mapping[int, str]) -> list[str]:
     """Forget which checkpoints a resumed training abandoned, if it saved them again or they are gone.
 
-    Of those that are gone, what scans recorded is deleted. `sources` are those that are there, by step.
-    Call inside `transaction()`.
+    Of those that are gone, what scans recorded is deleted; return sentences about that. `sources` are those
+    that are there, by step. Call inside `transaction()`.
     """
-    noted = read_abandoned(run)
+    noted, notes = read_abandoned(run), []
     left = []
     for each in noted.get(stage, ()):
-        gone = [step for step in each.digests if step not in sources]
+        gone = sorted(step for step in each.digests if step not in sources)
         delete_left_out(run, stage, gone, {row.name for row in run.tensors()})
+        if gone:
+            steps = f"step{'s' if len(gone) > 1 else ''} {some(gone)}"
+            notes.append(
+                f"training went back to step {each.step}, and the checkpoints of {steps} are gone: what "
+                "had been measured of them is deleted"
+            )
         again = [step for step in each.digests if step in sources and _modified(sources[step]) > each.time]
         left.append(each.without((*gone, *again)))
     if stage in noted:
         write_abandoned(run, {**noted, stage: [each for each in left if each.digests]})
+    return notes
 
 
 def _modified(source: str) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
+from benchmarks.trained_runs import KINDS
 from normscope.weights.soundness.pairs import PairTable, TensorProducts, add_up
 
 Pick = tuple[str, int]
@@ -27,13 +28,17 @@ STILL = 1e-12  # of ‖θ‖²: smaller squared moves are rounding of the inner 
 
 @dataclass(frozen=True)
 class Family:
-    """All checkpoints of related runs, by their inner products, [tensors, checkpoints, checkpoints]."""
+    """All checkpoints of related runs, by their inner products, [tensors, checkpoints, checkpoints].
+
+    `jumps` are the steps at which the learning rate jumps.
+    """
 
     name: str
     steps: np.ndarray
     numel: np.ndarray
     inner: np.ndarray
     place: Mapping[Pick, int]
+    jumps: Sequence[float] = ()
 
     @property
     def runs(self) -> list[str]:
@@ -65,7 +70,9 @@ class Family:
         return add_up(self.steps[: len(picks)], found), sumsq
 
 
-def family_of_rows(name: str, steps: np.ndarray, runs: Mapping[str, np.ndarray], tensors: int) -> Family:
+def family_of_rows(
+    name: str, steps: np.ndarray, runs: Mapping[str, np.ndarray], tensors: int, jumps: Sequence[float] = ()
+) -> Family:
     """The family of runs given as vectors, [checkpoints, dimension]; a shorter run is the end of one."""
     rows = np.concatenate(list(runs.values()))
     place = {}
@@ -74,7 +81,7 @@ def family_of_rows(name: str, steps: np.ndarray, runs: Mapping[str, np.ndarray],
             place[run, len(steps) - len(values) + i] = len(place)
     parts = np.array_split(rows, tensors, axis=1)
     numel = np.array([part.shape[1] for part in parts])
-    return Family(name, steps, numel, np.array([part @ part.T for part in parts]), place)
+    return Family(name, steps, numel, np.array([part @ part.T for part in parts]), place, jumps)
 
 
 def trained_family(root: Path, name: str) -> Family | None:
@@ -93,7 +100,9 @@ def trained_family(root: Path, name: str) -> Family | None:
         return None
     numel = np.array([rows[n].shape[1] for n in names])
     place = {(run, i): k for k, (run, i, _) in enumerate(picks)}
-    return Family(name, steps, numel, np.array([rows[n] @ rows[n].T for n in names]), place)
+    inner = np.array([rows[n] @ rows[n].T for n in names])
+    kind = KINDS[name.rsplit("-", 2)[0]]
+    return Family(name, steps, numel, inner, place, [kind.steps * x for x in kind.jumps])
 
 
 def checkpoint_files(folder: Path) -> dict[int, Path]:

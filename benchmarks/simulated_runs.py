@@ -111,6 +111,17 @@ def rate(schedule: str, x: float, rng_phase: float) -> float:
     return 1.0
 
 
+def rate_jumps(schedule: str, phase: float) -> list[float]:
+    """The fractions of training at which the learning rate jumps."""
+    turns = 2 + int(3 * phase)
+    return {
+        "drops": [0.3 + 0.3 * phase, 0.8],
+        "restarts": [(turn - phase) / turns for turn in range(1, turns + 1)],
+        "cooldown-restart": [0.4 + 0.3 * phase],
+        "spike": [0.3 + 0.4 * phase],
+    }.get(schedule, [])
+
+
 @dataclass
 class State:
     """The state of a simulated run; `copy` starts a fork."""
@@ -218,4 +229,5 @@ def simulated_family(recipe: Recipe, rng: np.random.Generator) -> Family:
         "d": simulate(recipe, int(rng.integers(1 << 40)), state_at(recipe, fork), fork),
     }
     runs |= {f"a ema{decay}": moving_average(a, decay) for decay in (0.5, 0.8, 0.9)}
-    return family_of_rows(recipe.schedule, recipe.steps, runs, TENSORS)
+    jumps = [x * recipe.steps[-1] for x in rate_jumps(recipe.schedule, recipe.seed % 1000 / 1000)]
+    return family_of_rows(recipe.schedule, recipe.steps, runs, TENSORS, jumps)

@@ -54,7 +54,10 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Kind:
-    """How to train: `rate(x)` is the learning rate, as a share of `peak`, at the fraction x of training."""
+    """How to train: `rate(x)` is the learning rate, as a share of `peak`, at the fraction x of training.
+
+    `jumps` are the fractions at which it jumps.
+    """
 
     optimizer: str
     peak: float
@@ -63,6 +66,7 @@ class Kind:
     trains: str = "all"  # or "head"
     after: str = ""  # the kind whose end it starts from
     steps: int = 400
+    jumps: tuple[float, ...] = ()
 
 
 def constant(x: float) -> float:
@@ -98,19 +102,19 @@ KINDS = {
     "adam": Kind("adam", 2e-3, constant),
     "adam-cosine": Kind("adam", 3e-3, cosine, decay=0.1),
     "sgd": Kind("sgd", 0.1, constant),
-    "sgd-drops": Kind("sgd", 0.2, drops, decay=1e-3),
+    "sgd-drops": Kind("sgd", 0.2, drops, decay=1e-3, jumps=(0.4, 0.75)),
     "muon": Kind("muon", 0.02, cosine),
     "wsd": Kind("adam", 2e-3, stable_then_decay, decay=0.1),
-    "restarts": Kind("adam", 3e-3, restarts),
-    "cooldown-restart": Kind("adam", 2e-3, decay_then_restart),
+    "restarts": Kind("adam", 3e-3, restarts, jumps=(1 / 3, 2 / 3)),
+    "cooldown-restart": Kind("adam", 2e-3, decay_then_restart, jumps=(0.5,)),
     "fine-tuning": Kind("adam", 1e-4, cosine, after="adam-cosine"),
     "frozen": Kind("adam", 2e-3, constant, trains="head", after="adam-cosine"),
     "equilibrium": Kind("adam", 5e-3, constant, decay=2.0, steps=600),
-    "spike": Kind("adam", 1e-3, spike),
-    "sgd-spike": Kind("sgd", 0.1, spike),
+    "spike": Kind("adam", 1e-3, spike, jumps=(0.52, 0.56)),
+    "sgd-spike": Kind("sgd", 0.1, spike, jumps=(0.52, 0.56)),
     "lion": Kind("lion", 4e-4, stable_then_decay, decay=1.0),
     "tiny-rate": Kind("adam", 1e-5, constant),
-    "sgd-restarts": Kind("sgd", 0.2, restarts, decay=5e-4),
+    "sgd-restarts": Kind("sgd", 0.2, restarts, decay=5e-4, jumps=(1 / 3, 2 / 3)),
 }
 
 

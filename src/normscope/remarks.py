@@ -1,20 +1,29 @@
-"""What a scan remarks about its series: checkpoints that it left out, and findings of the audit.
+"""What is to be said about the series of a run file: checkpoints left out, findings, a doubtful history.
 
-They are kept in the run file, so that everything that reads it can say them first.
+A scan and a monitor keep it in the run file, so that everything that reads it can say it first.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from normscope.words import joined, natural_key
+from normscope.run_schema import LIVE_ROWS
+from normscope.words import joined, natural_key, some
 
 if TYPE_CHECKING:
     from normscope.run import Run
 
+SOURCES = "sources"
+"""The key of the places of the series in the metadata; a file of an earlier release has none."""
+BREAKS, ABANDONED = "monitor.breaks", "monitor.abandoned"
+"""Keys in the metadata, by stage: where a live run was resumed with other parameters, and `Abandoned`."""
+SAME = 2e-5
+"""How far two sums of the same squares may differ, relatively."""
 SURE = 0.5
 """A series is sound if every finding has a lower confidence than this; such findings are hints."""
 
@@ -93,9 +102,121 @@ def read_left_out(run: Run) -> list[LeftOut]:
 
 
 def read_findings(run: Run) -> list[Finding]:
-    """The findings of the last scan."""
+    """The findings of the last scan and of the file's history, highest confidence first."""
     sql = "SELECT kind, steps, evidence, confidence, numbers, stage FROM finding"
-    return [
+    stored = [
         Finding(kind, tuple(json.loads(steps)), evidence, confidence, json.loads(numbers), stage)
         for kind, steps, evidence, confidence, numbers, stage in run.query(sql)
     ]
+    return sorted((*stored, *find_in_history(run)), key=lambda finding: -finding.confidence)
+
+
+# -- history ---------------------------------------------------------------------------
+
+
+def find_in_history(run: Run) -> list[Finding]:
+    """What was written to a run file one after the other, and does not fit together.
+
+    A live run that was resumed with other parameters, or that left scanned checkpoints behind when it went
+    back to an earlier step; and scans of an earlier release, which put any series into any file.
+    """
+    breaks = [
+        Finding("break", (int(step),), evidence, 0.9, stage=stage)
+        for stage, found in run.meta.get(BREAKS, {}).items()
+        for step, evidence in found.items()
+    ]
+    abandoned = still_abandoned(run).items()
+    went_back = [_went_back(run, stage, each) for stage, several in abandoned for each in several]
+    return [*breaks, *went_back, *_never_compared(run)]
+
+
+def _never_compared(run: Run) -> list[Finding]:
+    """Neighbours that an earlier release scanned separately; this one refuses, or compares them."""
+    meta, stages = run.meta, dict[str, list[int]]()
+    for row in run.checkpoints() if SOURCES not in meta and meta.get("complete") else ():
+        stages.setdefault(row.stage, []).append(row.step)
+    found = []
+    for stage, steps in stages.items():
+        compared = set(run.query("SELECT DISTINCT prev_step, step FROM weight WHERE stage = ?", (stage,)))
+        pairs = [pair for pair in pairwise(steps) if pair not in compared] if compared else []
+        if pairs:
+            shown = some([f"{before} with {after}" for before, after in pairs], 3)
+            evidence = (
+                f"an earlier release scanned these checkpoints in parts and never compared {shown}: they may "
+                "be of two trainings; scan each series again, into a file of its own"
+            )
+            found.append(Finding("mixed-runs", tuple(sorted({*sum(pairs, ())})), evidence, 0.6, stage=stage))
+    return found
+
+
+def _went_back(run: Run, stage: str, each: Abandoned) -> Finding:
+    steps = sorted(each.digests)
+    evidence = (
+        f"training went back to step {each.step} after step{'s' if len(steps) > 1 else ''} {some(steps)} had "
+        "been saved and scanned, so these are not of the training that goes on: scan again when they have "
+        "been saved again or deleted"
+    )
+    unknown = any(came_again(run, stage, step) is None for step in steps)
+    return Finding("break", tuple(steps), evidence, 0.6 if unknown else 0.9, stage=stage)
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """Checkpoints, by step with their digests, that were there when training went back to `step`.
+
+    A monitor notes them when a training is resumed. A scan forgets those that were saved again.
+    """
+
+    step: int
+    time: float
+    """When that was, in seconds since 1970."""
+    digests: Mapping[int, str | None]
+
+    def without(self, steps: Iterable[int]) -> Abandoned:
+        """The same, without the checkpoints of these steps."""
+        gone = set(steps)
+        return replace(self, digests={step: each for step, each in self.digests.items() if step not in gone})
+
+
+def read_abandoned(run: Run) -> dict[str, list[Abandoned]]:
+    """What a run file has noted, by stage."""
+    return {
+        stage: [
+            Abandoned(each["step"], each["time"], {int(k): digest for k, digest in each["digests"].items()})
+            for each in several
+        ]
+        for stage, several in run.meta.get(ABANDONED, {}).items()
+    }
+
+
+def write_abandoned(run: Run, noted: Mapping[str, Sequence[Abandoned]]) -> None:
+    """Replace what a run file has noted. Call inside `transaction()`."""
+    run.set_meta(ABANDONED, {stage: [asdict(each) for each in several] for stage, several in noted.items()})
+
+
+def still_abandoned(run: Run) -> dict[str, list[Abandoned]]:
+    """Those that are still in the run file with the same contents, unless training came to them again."""
+    rows = run.checkpoints()
+    found = {}
+    for stage, several in read_abandoned(run).items():
+        now = {row.step: row.digest for row in rows if row.stage == stage}
+        left = [
+            each.without(step for step in each.digests if now.get(step, "gone") != each.digests[step])
+            for each in several
+        ]
+        found[stage] = [each for each in left if each.digests and not _repeated(run, stage, each)]
+    return found
+
+
+def came_again(run: Run, stage: str, step: int) -> bool | None:
+    """Whether a live run has the sums of the scanned checkpoint; None if it recorded nothing there."""
+    rows = "weight WHERE stage = ? AND step = ?"
+    live = dict(run.query(f"SELECT tensor, sumsq FROM {rows} AND {LIVE_ROWS}", (stage, step)))
+    scanned = run.query(f"SELECT tensor, sumsq FROM {rows} AND absmax IS NOT NULL", (stage, step))
+    pairs = [(live[tensor], sumsq) for tensor, sumsq in scanned if tensor in live]
+    return all(math.isclose(*pair, rel_tol=SAME) for pair in pairs) if pairs else None
+
+
+def _repeated(run: Run, stage: str, each: Abandoned) -> bool:
+    """Whether a training that repeats itself exactly came to one of these checkpoints again."""
+    return any(came_again(run, stage, step) for step in each.digests)

@@ -32,7 +32,6 @@ from normscope.rows import (
     WeightRow,
     insert_sql,
 )
-from normscope.run_history import find_in_history
 from normscope.run_schema import (
     LIVE_ROWS,
     UPSERT_LIVE,
@@ -276,8 +275,7 @@ class Run:
 
     def findings(self) -> list[Finding]:
         """What does not fit together in this file or its series, highest confidence first."""
-        found = (*read_findings(self), *find_in_history(self))
-        return sorted(found, key=lambda finding: -finding.confidence)
+        return read_findings(self)
 
     def artifacts(self, kind: str) -> dict[str, Any]:
         """The JSON documents of one kind."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.audit_rates import from_sums
+from benchmarks.audit_rates import at_a_jump, from_sums
 from benchmarks.run_families import family_of_rows
-from benchmarks.simulated_runs import SCHEDULES, Recipe, other_run, simulate
+from benchmarks.simulated_runs import SCHEDULES, Recipe, other_run, rate_jumps, simulate
 from normscope.weights.soundness.breaks import find_breaks
 from normscope.weights.soundness.norm_spikes import spikes
 from normscope.weights.soundness.splices import judge
@@ -41,8 +41,13 @@ def alarms(series):
 @pytest.mark.parametrize("swing", [0.0, 0.2])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_learning_rate_schedules_are_not_a_fault(schedule, swing, sample):
+    """Only a jump that nothing tells from a splice is named, as a break with both readings."""
     recipe = replace(PLAIN, schedule=schedule, swing=swing)
-    assert alarms(series_of(simulate(recipe), sample=sample)) == []
+    found = alarms(series_of(simulate(recipe), sample=sample))
+    jumps = [x * recipe.steps[-1] for x in rate_jumps(schedule, recipe.seed % 1000 / 1000)]
+    assert all(at_a_jump(finding, recipe.steps, jumps) for finding in found)
+    # The last restart is in the last link, where nothing shows how training goes on.
+    assert len(found) == (schedule in ("spike", "restarts"))
 
 
 @pytest.mark.parametrize("pace", [1.0, 0.01], ids=["training", "fine-tuning"])
@@ -81,24 +86,37 @@ def test_scale_and_rotation_change_nothing():
         assert np.isclose(after[0].numbers["kept"], before[0].numbers["kept"])
 
 
-def test_a_large_move_that_is_kept_is_not_a_break():
-    """Four times the usual move on one link, kept afterwards: a loss spike, for example, not another run."""
+def with_jump(times, at=14):
+    """A run with one link so many times as long, in a direction of its own, kept afterwards."""
     runs = simulate(PLAIN)
     jump = np.random.default_rng(5).standard_normal(runs.shape[1])
-    runs[14:] += 4 * np.linalg.norm(runs[14] - runs[13]) * jump / np.linalg.norm(jump)
-    table, sumsq = series_of(runs)
-    assert alarms((table, sumsq)) == []
-    assert judge(table, 14, set()).kept > 0.8 and abs(judge(table, 14, set()).undone) < 0.1
+    size = np.linalg.norm(runs[at] - runs[at - 1])
+    runs[at:] += np.sqrt(times**2 - 1) * size * jump / np.linalg.norm(jump)
+    return runs
 
 
-def test_a_huge_move_is_a_break_with_both_readings():
-    """Ten times the usual move: training alone could do it, but nothing shows that it did."""
-    runs = simulate(PLAIN)
-    jump = np.random.default_rng(5).standard_normal(runs.shape[1])
-    runs[14:] += 10 * np.linalg.norm(runs[14] - runs[13]) * jump / np.linalg.norm(jump)
-    (found,) = alarms(series_of(runs))
-    assert found.kind == "break" and found.confidence < 0.7
+@pytest.mark.parametrize("at", [1, 2, 14, 28, 29])
+@pytest.mark.parametrize("times", [2.5, 4, 10])
+def test_a_large_move_that_is_kept_is_a_break_with_both_readings(times, at):
+    """Training alone could do it, but nothing shows that it did."""
+    table, sumsq = series_of(with_jump(times, at))
+    (found,) = alarms((table, sumsq))
+    assert found.kind == "break" and found.confidence < 0.7 and found.numbers["boundary"] == PLAIN.steps[at]
     assert "either another run" in found.evidence and "the learning rate jumped" in found.evidence
+    if at == 14 and times >= 4:
+        assert judge(table, at, set()).kept > 0.8 and abs(judge(table, at, set()).undone) < 0.1
+
+
+@pytest.mark.parametrize("at", [1, 2, 14, 28, 29])
+def test_a_move_of_less_than_twice_the_usual_size_is_nothing(at):
+    assert find_breaks(*series_of(with_jump(1.7, at))) == []
+
+
+def test_a_jump_after_which_training_moves_faster_is_a_restart():
+    runs = simulate(PLAIN)
+    slow = runs[13] + 0.2 * (runs - runs[13])
+    slow[14:] = slow[13] + (runs[14:] - runs[13])
+    assert alarms(series_of(slow)) == []
 
 
 def test_a_jump_between_the_two_readings_is_a_break():
@@ -152,7 +170,9 @@ def test_foreign_first_checkpoint_but_not_a_start_that_training_leaves():
     assert found.kind == "outlier" and found.steps == (1000,)
     grown = simulate(PLAIN)
     grown[1:] += 12 * np.random.default_rng(4).standard_normal(grown.shape[1]) / np.sqrt(grown.shape[1])
-    assert alarms(series_of(grown)) == []  # the cosine is small, but all of the start is still there
+    # the cosine is small, but all of the start is still there
+    assert alarms(series_of(grown, PLAIN.steps - PLAIN.steps[0])) == []
+    assert [finding.kind for finding in alarms(series_of(grown))] == ["break"]  # it does not begin at step 0
 
 
 def test_alternating_runs_with_one_start():
@@ -243,11 +263,12 @@ def test_a_training_that_moves_in_bursts_is_never_surely_another_run():
     assert len(found) <= 2
 
 
-def test_a_large_last_move_is_a_hint():
+def test_a_large_last_move_is_a_hint_if_the_moves_before_it_are_not_steady():
     """Fine-tuned weights after the run, or a restart: nothing follows that could tell."""
     runs = simulate(PLAIN)
+    runs[-3:] += 0.7 * (runs[-3] - runs[-4])
     jump = np.random.default_rng(5).standard_normal(runs.shape[1])
-    runs[-1] += 6 * np.linalg.norm(runs[-1] - runs[-2]) * jump / np.linalg.norm(jump)
+    runs[-1] += 12 * np.linalg.norm(runs[-1] - runs[-2]) * jump / np.linalg.norm(jump)
     (found,) = find_breaks(*series_of(runs))
     assert found.kind == "break" and found.confidence < 0.5 and found.steps == (PLAIN.steps[-1],)
     assert "either another run" in found.evidence and "too few checkpoints follow" in found.evidence

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from normscope.remarks import SOURCES, still_abandoned
 from normscope.rows import STUDY_NOTES, step_key
 from normscope.run import Run
-from normscope.run_history import SOURCES, still_abandoned
 from normscope.words import some
 
 _REVISION = re.compile(r"^(hf://[^@]*)@[^/]+")

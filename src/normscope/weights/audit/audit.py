@@ -20,9 +20,8 @@ from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSour
 from normscope.errors import CheckpointError, RunFileError, UsageError
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
-from normscope.remarks import Finding, LeftOut, sound
+from normscope.remarks import Finding, LeftOut, find_in_history, sound
 from normscope.run import Run
-from normscope.run_history import find_in_history
 from normscope.run_schema import is_run_file
 from normscope.table import Table, Tabular
 from normscope.weights.scan.scan import ScanConfig, scan_series

@@ -2,7 +2,7 @@
 
 The parameters at the resumed step are compared with those that were recorded there, and the checkpoints
 of later steps are noted, which are of the training before. What is found is kept in the run file's
-metadata, where everything that reads it finds it (`run_history`).
+metadata, where everything that reads it finds it (`remarks`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.remarks import BREAKS, SAME, Abandoned, read_abandoned, write_abandoned
 from normscope.run import Run, TensorRow
-from normscope.run_history import BREAKS, SAME, Abandoned, read_abandoned, write_abandoned
 from normscope.words import some
 
 RESUMED = "monitor.resumed"

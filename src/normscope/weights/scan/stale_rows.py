@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from normscope.remarks import read_abandoned, write_abandoned
 from normscope.run import NO_PREVIOUS, Run
-from normscope.run_history import read_abandoned, write_abandoned
 from normscope.run_schema import LIVE_ROWS
 from normscope.words import some
 

@@ -11,7 +11,8 @@ learnt. Two shares show that:
 For a learning rate that jumps, a restart, or missing checkpoints, `kept` is 1 or more and `undone` about 0.
 Where another run begins, `kept` is about 0, seen from before the runs separated, because the other run is
 as far from there; and `undone` is about 1, seen from later, less what both runs learnt alike. Where they
-learnt mostly the same, the shares cannot tell; then only a very large jump is named, with both readings.
+learnt mostly the same, the shares cannot tell; then a jump in an otherwise steady training is named, with
+both readings (`steady_pace`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from normscope.remarks import Finding
 from normscope.weights.soundness.detours import find_older
 from normscope.weights.soundness.findings import Array, finite, listed, ratio
 from normscope.weights.soundness.pairs import REACH, PairTable
+from normscope.weights.soundness.steady_pace import stands_out
 
 JUMP, LAST_JUMP = 2.5, 4.0  # times the largest squared move nearby; at the end, where only those before count
-HUGE = 64.0  # as JUMP: a break, whatever else it looks like, if the pace is the same before and after
 LARGE_AT_THE_END = 16.0  # as JUMP: a hint, where too few checkpoints follow to say more
-SAME_PACE = 1.35  # times the trend of the squared moves by steps, over two links on either side
 KEPT, UNCLEAR_KEPT = 0.45, 0.6  # at most, where another run begins; where that is unclear
 UNDONE, UNCLEAR_UNDONE = 0.4, 0.3  # at least, where another run begins; where that is unclear
 ONWARDS = -0.15  # undone: below it, the jump goes on in the direction of the way, as averaged weights do
@@ -49,19 +49,19 @@ CONTINUES = 0.6  # of the squared jump: a shorter distance means that one segmen
 class Jump:
     """The smallest share of a jump that is kept, and the smallest share of the way that it undoes.
 
-    `surely_kept` is the former with what it may be too small by chance. `huge` says that it is far larger
-    than all moves nearby, which are alike before and after it.
+    `surely_kept` is the former with what it may be too small by chance. `alone` says that it is far larger
+    than the moves nearby, which are alike.
     """
 
     kept: float
     surely_kept: float
     undone: float
-    huge: bool
+    alone: bool
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether it may be the beginning of another run."""
-        return self.huge or self.kept <= UNCLEAR_KEPT or self.undone >= UNCLEAR_UNDONE
+    def named(self, at_the_end: bool) -> bool:
+        """Whether it may be the beginning of another run; a doubt is not enough at the end of a series."""
+        unclear = self.kept <= UNCLEAR_KEPT or self.undone >= UNCLEAR_UNDONE
+        return self.alone or self.sure or (unclear and not at_the_end)
 
     @property
     def sure(self) -> bool:
@@ -76,7 +76,7 @@ class Jump:
             return f"the distance from an earlier checkpoint keeps {share:.0%} of that jump, not all of it"
         if self.undone >= UNCLEAR_UNDONE:
             return f"that jump undoes {min(self.undone, 1.0):.0%} of the way from earlier checkpoints"
-        return "training goes on as before"
+        return "the moves nearby are alike"
 
 
 def find_splices(table: PairTable, leave_out: set[int]) -> list[Finding]:
@@ -97,12 +97,12 @@ def suspicious_jumps(table: PairTable, leave_out: set[int]) -> dict[int, Jump]:
     Repeated without those already found, since they hide smaller ones nearby.
     """
     found: dict[int, Jump] = {}
-    last = len(table) - 1  # nothing after it could show that a restart goes on: only sure jumps count
+    last = len(table) - 1  # nothing after it could show how training goes on
     for _ in range(len(table)):
         known = leave_out | set(found)
-        large = [j for j in range(2, len(table)) if j not in known and _is_jump(table, j, known)]
+        large = [j for j in range(1, len(table)) if j not in known and _is_jump(table, j, known)]
         judged = {j: judge(table, j, known) for j in large}
-        fresh = {j: jump for j, jump in judged.items() if jump.sure or (jump.suspicious and j < last)}
+        fresh = {j: jump for j, jump in judged.items() if jump.named(at_the_end=j == last)}
         if not fresh:
             return found
         found.update(fresh)
@@ -132,21 +132,7 @@ def judge(table: PairTable, j: int, leave_out: set[int]) -> Jump:
     undone = shares[long]
     least = float(np.min(undone)) if len(long) else -np.inf
     lowest, surely = (float(np.min(each, initial=np.inf)) for each in (kept, kept + chance))
-    return Jump(lowest, surely, least, _is_huge(table, j, leave_out))
-
-
-def _is_huge(table: PairTable, j: int, leave_out: set[int]) -> bool:
-    """Whether a jump is a break by its size alone: training goes on after it as if nothing had happened.
-
-    That is not asked of the ends of a series, where one side is unknown.
-    """
-    if not REACH < j < len(table) - REACH or not _is_larger(table, j, HUGE, leave_out):
-        return False
-    places = np.array([i for i in range(-REACH, REACH + 1) if i])
-    with np.errstate(divide="ignore"):
-        paces = np.log(table.moved[j + places] / table.lengths[j + places])
-    trend = np.polynomial.Polynomial.fit(places, paces, 1)
-    return bool(np.all(np.abs(paces - trend(places)) < np.log(SAME_PACE)))
+    return Jump(lowest, surely, least, stands_out(table, j, leave_out))
 
 
 def _kept_from(table: PairTable, base: int, j: int, near: list[int]) -> float:

@@ -378,3 +378,16 @@ def test_a_copy_is_a_duplicate_and_nothing_else(tmp_path, sound):
         only(audit(write(tmp_path / f"{i}-{j}", copied)), "duplicate")
     equal = audit(write(tmp_path / "equal", [sound[6] if k == 4 else sound[0] for k in range(10)]))
     assert only(equal, "duplicate").steps == tuple(step for step in STEPS if step != 5000)
+
+
+def test_a_longer_position_table_is_not_another_vocabulary(tmp_path):
+    runs = train(0)
+    for i, state in enumerate(runs):
+        angles = torch.arange(32 if i < 5 else 64)[:, None] * 10_000.0 ** (-torch.arange(8) / 8)
+        state["pos.pe"] = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    write(tmp_path, runs)
+    assert audit(tmp_path).findings == ()
+    for state in runs[5:]:
+        state["wte.weight"] = torch.cat([state["wte.weight"], 0.2 * torch.ones(8, 32)])
+    write(tmp_path, runs)
+    assert [finding.kind for finding in audit(tmp_path).findings if finding.confidence == 1] == ["embedding"]

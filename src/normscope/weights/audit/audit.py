@@ -27,7 +27,7 @@ from normscope.table import Table, Tabular
 from normscope.weights.scan.scan import ScanConfig, scan_series
 from normscope.weights.soundness.check import MOST_COMPARED, check_sums
 from normscope.weights.soundness.findings import KINDS
-from normscope.weights.soundness.headers import Header, alike, find_in_headers, read_header
+from normscope.weights.soundness.headers import Header, alike, find_in_headers, only_parameters, read_header
 from normscope.weights.soundness.spacing import learn_spacing
 from normscope.words import joined
 
@@ -228,5 +228,6 @@ def _read_headers(series: CheckpointSeries, progress: Progress) -> list[_StageHe
             done += 1
             progress(done, len(series.entries), "reading headers")
         entries, headers = zip(*opened, strict=True) if opened else ((), ())
-        stages.append(_StageHeaders(name, entries, headers, tuple(unreadable), tuple(steps)))
+        compared = only_parameters(entries, headers)
+        stages.append(_StageHeaders(name, entries, compared, tuple(unreadable), tuple(steps)))
     return stages

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from normscope.anatomy import OUTSIDE_BODY, locate, unwrapped
 from normscope.checkpoints.base import WIDTHS, Checkpoint, Tensor
 from normscope.checkpoints.series.series import Entry
 from normscope.remarks import Finding
-from normscope.weights.inventory.not_parameters import by_names
+from normscope.weights.inventory.not_parameters import by_names, not_parameters
 from normscope.weights.soundness.findings import listed
 from normscope.words import some
+
+MOST_FORMS = 12  # sets of names and shapes; a folder with more is no series
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,8 @@ class Header:
 
 def read_header(entry: Entry) -> Header:
     """Open a checkpoint, read its table of parameters, and close it."""
-    checkpoint: Checkpoint = entry.open()
-    try:
+    with closing(entry.open()) as checkpoint:
         return header_of(entry, checkpoint)
-    finally:
-        checkpoint.close()
 
 
 def header_of(entry: Entry, checkpoint: Checkpoint, counted: Collection[str] | None = None) -> Header:
@@ -61,6 +61,31 @@ def header_of(entry: Entry, checkpoint: Checkpoint, counted: Collection[str] | N
 def _not_parameters(tensors: tuple[Tensor, ...]) -> frozenset[str]:
     """Judged once for all checkpoints that have the same tensors."""
     return frozenset(by_names(tensors))
+
+
+def only_parameters(entries: Sequence[Entry], headers: Sequence[Header]) -> tuple[Header, ...]:
+    """The headers without tensors that differ between them and are not parameters, judged by content.
+
+    A longer position table is no other vocabulary. One checkpoint of each form is opened again.
+    """
+    forms: dict[frozenset[tuple[str, tuple[int, ...]]], Entry] = {}
+    for entry, header in zip(entries, headers, strict=True):
+        forms.setdefault(frozenset((name, tensor.shape) for name, tensor in header.tensors.items()), entry)
+    if not 1 < len(forms) <= MOST_FORMS:
+        return tuple(headers)
+    differing = {name for name, _ in frozenset.union(*forms) - frozenset.intersection(*forms)}
+    parameters = {name for entry in forms.values() for name in _parameters(entry)}
+    gone = differing - parameters
+    return tuple(
+        replace(h, tensors={name: t for name, t in h.tensors.items() if name not in gone}) for h in headers
+    )
+
+
+def _parameters(entry: Entry) -> list[str]:
+    with closing(entry.open()) as checkpoint:
+        measured = [tensor for tensor in checkpoint.tensors.values() if tensor.dtype in WIDTHS]
+        others = not_parameters([checkpoint], measured)
+    return [tensor.name for tensor in measured if tensor.name not in others]
 
 
 def find_in_headers(headers: Sequence[Header]) -> list[Finding]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -65,24 +66,47 @@ def sub_series(n: int) -> Iterator[list[int]]:
         yield from (list(range(first, first + length)) for first in range(1, n - length + 1))
 
 
-def count_false_alarms(families: Iterable[Family], parts: bool, averages: bool) -> Counter[str]:
-    found: Counter[str] = Counter()
+@dataclass
+class CleanSeries:
+    """How many clean series there were; and with a sample, and from sums alone: false and true alarms."""
+
+    series: int = 0
+    false: Counter[str] = field(default_factory=Counter)
+    breaks: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        false, breaks = (f"{counts['sample']} / {counts['sums']}" for counts in (self.false, self.breaks))
+        return (
+            f"{false} false alarms in {self.series} clean series; "
+            f"breaks where the learning rate did jump: {breaks}"
+        )
+
+    def add(self, family: Family, run: str, some: list[int], series: Series) -> None:
+        self.series += 1
+        for how, each in (("sample", series), ("sums", from_sums(series))):
+            named = alarms(each)
+            if named and all(at_a_jump(f, each[0].steps, family.jumps) for f in named):
+                self.breaks[how] += 1
+            elif named:
+                self.false[how] += 1
+                kinds = [f.kind for f in named]
+                print(f"  false alarm, {how}: {family.name} {run}, checkpoints {some}: {kinds}")
+
+
+def count_false_alarms(
+    families: Iterable[Family], parts: bool, averages: bool
+) -> tuple[CleanSeries, CleanSeries]:
+    """Of whole series, and of parts of them."""
+    whole, pieces = CleanSeries(), CleanSeries()
     for family in families:
         for run in (run for run in family.runs if averages or "ema" not in run):
             table, sumsq = family.series(family.picks(run))
-            kept = sub_series(len(table)) if parts else [list(range(len(table)))]
-            for some in (part for part in kept if len(part) >= 4):
-                series = table.only(some), sumsq[some]
-                found["series"] += 1
-                for how, each in (("with a sample", series), ("from sums alone", from_sums(series))):
-                    named = alarms(each)
-                    if named and all(at_a_jump(f, each[0].steps, family.jumps) for f in named):
-                        found[f"breaks {how}"] += 1
-                    elif named:
-                        found[how] += 1
-                        kinds = [f.kind for f in named]
-                        print(f"  false alarm {how}: {family.name} {run}, checkpoints {some}: {kinds}")
-    return found
+            everything, *others = sub_series(len(table))
+            whole.add(family, run, everything, (table, sumsq))
+            for some in others if parts else ():
+                if len(some) >= 4:
+                    pieces.add(family, run, some, (table.only(some), sumsq[some]))
+    return whole, pieces
 
 
 def count_faults(families: Iterable[Family], rng: np.random.Generator, missed: bool) -> None:
@@ -123,13 +147,10 @@ def simulated(count: int, seed: int) -> Iterator[Family]:
 
 
 def report(title: str, families: Iterable[Family], parts: bool, averages: bool) -> None:
-    counts = count_false_alarms(families, parts, averages)
-    print(
-        f"{title}: {counts['with a sample']} false alarms with a sample and {counts['from sums alone']} "
-        f"from sums alone, in {counts['series']} clean series; breaks where the learning rate did jump: "
-        f"{counts['breaks with a sample']} and {counts['breaks from sums alone']}",
-        flush=True,
-    )
+    whole, pieces = count_false_alarms(families, parts, averages)
+    print(f"{title}, with a sample / from sums alone: {whole}", flush=True)
+    if parts:
+        print(f"parts of them: {pieces}", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -150,7 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
         names = family_names(chosen.folder)
         trained = [family for name in names if (family := trained_family(chosen.folder, name)) is not None]
         print(f"{len(trained)} families of real runs; {len(names) - len(trained)} with NaN left out")
-        report("real runs, their averages and parts", trained, parts=True, averages=True)
+        report("real runs and their averages", trained, parts=True, averages=True)
         print(head)
         count_faults(trained, rng, chosen.missed)
     if chosen.simulated:

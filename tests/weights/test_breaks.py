@@ -64,6 +64,14 @@ def test_boundary_is_found_at_its_place(k, same_start, sample, pace):
     assert set(found.steps) in ({*PLAIN.steps[k:]}, {*PLAIN.steps[:k]})
 
 
+def test_a_block_of_another_run_that_is_longer_than_the_rest():
+    runs = simulate(replace(PLAIN, drift=0.0))
+    away = np.random.default_rng(3).standard_normal(runs.shape[1])
+    runs[2:24] += 3 * away / np.linalg.norm(away)  # the end continues the beginning
+    (found,) = alarms(series_of(runs))
+    assert found.steps == (*PLAIN.steps[:2], *PLAIN.steps[24:])
+
+
 def test_runs_that_separated_before_the_first_checkpoint():
     recipe = replace(PLAIN, drift=0.0)
     runs = simulate(recipe)

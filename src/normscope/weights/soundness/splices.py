@@ -216,7 +216,7 @@ def _how(table: PairTable, j: int, usual: float) -> str:
 
 
 def _finding(table: PairTable, run: list[int], cuts: dict[int, Jump]) -> Finding:
-    cut = next(j for j in sorted(cuts) if j in (run[0], run[-1] + 1))
+    cut = next(j for j in sorted(cuts) if (j in run) != (j - 1 in run))  # where the run begins or ends
     jump, move = cuts[cut], float(table.moved[cut]) ** 0.5
     usual = table.usual_move({cut}, set(cuts)) ** 0.5
     steps = tuple(int(step) for step in table.steps[run])

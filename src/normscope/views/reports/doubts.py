@@ -26,9 +26,9 @@ def doubts(findings: Sequence[Finding]) -> Doubts | None:
 
 
 def _line(finding: Finding) -> str:
-    steps = some([count(step) for step in finding.steps], MOST_STEPS)
-    where = f" at step{'s' * (len(finding.steps) > 1)} {steps}" if steps else ""
     kind, evidence = printable(finding.kind), printable(finding.evidence).rstrip(".")
+    steps = "" if evidence.startswith("step") else some([count(step) for step in finding.steps], MOST_STEPS)
+    where = f" at step{'s' * (len(finding.steps) > 1)} {steps}" if steps else ""
     return f"{kind.capitalize()}{where}: {evidence} (confidence {finding.confidence:.2f})."
 
 

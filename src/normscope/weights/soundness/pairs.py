@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.weights.soundness.findings import Array
+from normscope.weights.soundness.findings import Array, listed
 
 FEW = 64  # checkpoints
 UNEVEN = 1.25  # times: intervals before and after a checkpoint that differ by more are not compared
@@ -43,6 +43,12 @@ class PairTable:
         """The table of some of the checkpoints, given by their indices."""
         each = np.ix_(kept, kept)
         return type(self)(self.steps[kept], self.squared[each], self.cosine[each], self.shared[each])
+
+    def named(self, some: list[int]) -> str:
+        """Some of the checkpoints in words, by their indices in order: "steps 10 to 60" if in a row."""
+        steps = [int(step) for step in self.steps[some]]
+        in_a_row = len(some) > 2 and some[-1] - some[0] == len(some) - 1
+        return f"steps {steps[0]} to {steps[-1]}" if in_a_row else listed(steps)
 
     @cached_property
     def moved(self) -> Array:

@@ -111,8 +111,8 @@ def _finding(table: PairTable, largest: list[int], other: list[int], runs: int) 
     inside = [table.cosine[i, j] for i, j in pairwise(largest)]
     verb = "has" if len(other) == 1 else "have"
     evidence = (
-        f"{listed(steps)} {verb} nothing in common with the other checkpoints: the cosine of the matrices is "
-        f"{highest:.3f} at most, as between independent initialisations, and usually "
+        f"{table.named(other)} {verb} nothing in common with the other checkpoints: the cosine of the "
+        f"matrices is {highest:.3f} at most, as between independent initialisations, and usually "
         f"{np.nanmedian(inside):.3f} from one checkpoint to the next"
     )
     numbers: dict[str, float | int | str] = {

@@ -24,7 +24,7 @@ import numpy as np
 
 from normscope.remarks import Finding
 from normscope.weights.soundness.detours import find_older
-from normscope.weights.soundness.findings import Array, finite, listed, ratio
+from normscope.weights.soundness.findings import Array, finite, ratio
 from normscope.weights.soundness.pairs import REACH, PairTable
 from normscope.weights.soundness.steady_pace import stands_out
 
@@ -223,7 +223,7 @@ def _finding(table: PairTable, run: list[int], cuts: dict[int, Jump]) -> Finding
     how = _how(table, cut, usual)
     if jump.sure:
         verb = "does" if len(run) == 1 else "do"
-        evidence = f"{listed(steps)} {verb} not continue the others: {how}, and {jump.words}"
+        evidence = f"{table.named(run)} {verb} not continue the others: {how}, and {jump.words}"
     else:
         evidence = f"a break: {how}, and {jump.words}; {READINGS}"
     kind = "break" if not jump.sure else "mixed-runs" if len(run) > 1 else "outlier"

@@ -78,12 +78,12 @@ def test_duplicate_far_away_with_another_header(tmp_path, sound):
 
 def test_equal_digests_of_unequal_weights_are_not_a_duplicate(tmp_path):
     """The digest of a large file covers samples of it; if they miss a change, the sums decide."""
-    base, folder = torch.randn(200_000, generator=torch.Generator().manual_seed(0)), tmp_path / "s"
+    base, folder = torch.randn(400_000, generator=torch.Generator().manual_seed(0)), tmp_path / "s"
     states = []
     for i in range(4):
         changed = base.clone()
         changed[5000] += i + 1
-        states.append({"h.0.mlp.weight": changed.reshape(400, 500)})
+        states.append({"h.0.mlp.weight": changed.reshape(800, 500)})
     result = audit(write(folder, states, [1, 2, 3, 4]), run=tmp_path / "r.db")
     with Run(tmp_path / "r.db") as run:
         assert len({row.digest for row in run.checkpoints()}) == 1

@@ -27,9 +27,11 @@ def settle(named: Sequence[Named]) -> list[Named]:
 
 
 def _as_others(each: Named, alike: Sequence[Named]) -> Named:
+    numbers = re.findall("[0-9]+", each.found.label) if each.label.kind == "plain" else []
+    if len(numbers) != 1:
+        return each
     bare = [other.label for other in alike if other.label.kind == "numbered" and other.label.unit == "number"]
-    numbers = re.findall("[0-9]+", each.found.label)
-    if each.label.kind != "plain" or len(numbers) != 1 or len(bare) < max(_FEWEST, len(alike) / 2):
+    if len(bare) < max(_FEWEST, len(alike) / 2):
         return each
     return Named(each.found, replace(bare[0], step=int(numbers[0])))
 

@@ -96,9 +96,10 @@ class _Chooser:
         refuse_doubtful(numbered, self.named)
         kept, odd = one_family(numbered)
         kept, self.left_out = _without_copies(kept, [*self.left_out, *odd])
-        last = [each for each in self.named if each.label.kind in ("final", "plain") and each not in numbered]
+        others = _without(self.named, numbered)
+        last = [each for each in others if each.label.kind in ("final", "plain")]
         kept += self._later(kept, last)
-        rest = [each for each in self.named if each not in (*numbered, *last)]
+        rest = _without(others, last)
         self.left_out += [LeftOut(each.found.label, _reason(each)) for each in rest]
         return _finished(kept, self.left_out)
 
@@ -120,7 +121,7 @@ class _Chooser:
         found = [each.found for each in self.named]
         kept = [_with_step(each.found, found) for each in candidates]
         _refuse_several_runs(kept)
-        rest = [each for each in self.named if each not in candidates]
+        rest = _without(self.named, candidates)
         self.left_out += [LeftOut(each.found.label, _reason(each)) for each in rest]
         series = _finished(*_without_copies(kept, self.left_out))
         return replace(series, notes=(*series.notes, *_stored_note(series.chosen)))
@@ -161,6 +162,12 @@ class _Chooser:
             return f"its step {step} is not after {newest.found.label}, and its weights are no copy{_INCLUDE}"
         label = replace(each.label, step=step, stage=newest.label.stage, unit=newest.label.unit)
         return Named(each.found, label)
+
+
+def _without(named: Sequence[Named], some: Sequence[Named]) -> list[Named]:
+    """Those that are not among some of them, which are the same objects."""
+    gone = set(map(id, some))
+    return [each for each in named if id(each) not in gone]
 
 
 def _counts_steps(newest: Named, each: Named) -> bool:

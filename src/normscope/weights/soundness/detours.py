@@ -16,6 +16,7 @@ from normscope.weights.soundness.findings import Array, finite, listed, ratio
 from normscope.weights.soundness.pairs import UNEVEN, PairTable
 
 NEARER = 0.45  # of what is usual here: 1 where the weights oscillate, 2 in a random walk, 4 in a drift
+FURTHEST = 4.0  # nearness in a drift: nothing is usually farther
 CANCELLED = 1.3  # times the largest squared move nearby: the part of the two moves that cancels
 CANCELLED_AT_THE_ENDS = 2.6  # the same where moves are known on one side only
 IN_TURN = 0.7  # squared distance over squared moves, for several checkpoints in a row
@@ -55,8 +56,8 @@ def find_detours(table: PairTable, leave_out: set[int]) -> dict[int, Finding]:
     """Single checkpoints off the path, by index."""
     shares = nearness(table)
     found: dict[int, Finding] = {}
-    for k in range(1, len(table) - 1):
-        if k in leave_out or not shares[k] <= max(MUCH_NEARER, NEARER * _usual(shares, k)):
+    for k in np.flatnonzero(shares <= NEARER * FURTHEST).tolist():
+        if k in leave_out or shares[k] > max(MUCH_NEARER, NEARER * _usual(shares, k)):
             continue
         if any(shares[other] < shares[k] for other in (k - 1, k + 1)):
             continue  # suspect only because its neighbour is
@@ -106,8 +107,9 @@ def _even(table: PairTable, k: int) -> bool:
 
 def _usual(shares: Array, k: int) -> float:
     """The median nearness of the other checkpoints, between that of an oscillation and that of a drift."""
-    others = [share for i, share in enumerate(shares) if abs(i - k) > 1 and np.isfinite(share)]
-    return float(np.clip(np.median(others), 1, 4)) if others else 1.0
+    others = np.concatenate([shares[: max(0, k - 1)], shares[k + 2 :]])
+    known = others[np.isfinite(others)]
+    return float(np.clip(np.median(known), 1, FURTHEST)) if known.size else 1.0
 
 
 def _finding(table: PairTable, k: int, times: float) -> Finding:

@@ -155,6 +155,18 @@ def test_a_copy_that_has_gone_on(scanned, run, tmp_path, states):
     assert_rows(run, more)
 
 
+def test_the_end_of_a_series_that_goes_on_elsewhere_needs_add(scanned, run, tmp_path):
+    """Without --add, distances would be measured from another first checkpoint."""
+    more = random_walk([*STEPS, 2000])
+    copy = save_series(tmp_path / "copy", {step: more[step] for step in (1000, 2000)})
+    before = run.read_bytes()
+    with pytest.raises(AnotherSeries, match="--add"):
+        scan(copy, run)
+    assert run.read_bytes() == before
+    scan(copy, run, add=True).close()
+    assert_rows(run, more)
+
+
 def test_a_rotation_that_keeps_the_last(scanned, run):
     """save_total_limit deletes earlier checkpoints; their rows stay."""
     more = random_walk([*STEPS, 2000, 3000, 4000])

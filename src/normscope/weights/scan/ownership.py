@@ -120,10 +120,13 @@ class _Verdict:
             return self._beside_its_run_file()
         if not found.equal or found.changed:
             return False
-        if not found.new and len(found.equal) > 1 and not self._was_there():  # what is left of it
+        if not found.missing:
             return True
+        if self._was_there():  # a part of it elsewhere, perhaps continued: --add
+            return False
         last = max(self.own.recorded.digests, key=_order)
-        return not found.missing or (last in found.equal and not self._later_than(found.missing, found.new))
+        left_over = not found.new and len(found.equal) > 1
+        return left_over or (last in found.equal and not self._later_than(found.missing, found.new))
 
     def _beside_its_run_file(self) -> bool:
         """Whether a lab run's folder was moved as a whole: OUT/run.db and OUT/checkpoints."""

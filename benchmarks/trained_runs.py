@@ -23,24 +23,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.small_optimizers import Lion, Muon
+from benchmarks.small_transformer import LENGTH, Shape, SmallTransformer
+
 CHECKPOINTS = 20
 FORK = 8  # index of the checkpoint that the resumed run starts from
 EMA_DECAYS = (0.9, 0.98, 0.995)
-LENGTH = 32  # tokens of a sequence
 BATCH = 16
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A model to train, and when it is saved."""
-
-    width: int
-    layers: int
-    vocabulary: int
-    norm: str  # "layer", "rms" or "post"
-    positions: str  # "table" (a constant) or "learned"
-    tied: bool
-    spacing: str  # "linear", "no-start", "geometric", "pythia" or "late"
 
 
 SHAPES = (
@@ -118,76 +107,6 @@ KINDS = {
 }
 
 
-class Norm(nn.Module):
-    def __init__(self, width: int, kind: str) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.kind = kind
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.kind == "rms":
-            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
-        return functional.layer_norm(x, (x.shape[-1],), self.weight)
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, norm: str) -> None:
-        super().__init__()
-        self.norm_attention, self.norm_mlp = Norm(width, norm), Norm(width, norm)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.post = norm == "post"
-        self.register_buffer("mask", torch.ones(LENGTH, LENGTH).tril().view(1, 1, LENGTH, LENGTH))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.post:
-            x = self.norm_attention(x + self.attend(x))
-            return self.norm_mlp(x + self.down(functional.gelu(self.up(x))))
-        x = x + self.attend(self.norm_attention(x))
-        return x + self.down(functional.gelu(self.up(self.norm_mlp(x))))
-
-    def attend(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        q, k, v = (
-            part.view(batch, length, 4, width // 4).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
-        )
-        scores = (q @ k.transpose(-1, -2)) / math.sqrt(width // 4)
-        weights = scores.masked_fill(self.mask[:, :, :length, :length] == 0, -1e9).softmax(-1)
-        return self.out((weights @ v).transpose(1, 2).reshape(batch, length, width))
-
-
-class SmallTransformer(nn.Module):
-    """With what real state dicts hold: a constant table, masks, gains of norms, perhaps a tied head."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.tok_emb = nn.Embedding(shape.vocabulary, shape.width)
-        if shape.positions == "learned":
-            self.pos_emb = nn.Parameter(0.02 * torch.randn(LENGTH, shape.width))
-        else:
-            self.register_buffer("pe", sinusoids(shape.width))
-        self.blocks = nn.ModuleList(Block(shape.width, shape.norm) for _ in range(shape.layers))
-        self.final_norm = Norm(shape.width, shape.norm)
-        self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.05)
-        if shape.tied:
-            self.lm_head.weight = self.tok_emb.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.tok_emb(tokens) + (self.pos_emb if hasattr(self, "pos_emb") else self.pe)
-        for block in self.blocks:
-            x = block(x)
-        return self.lm_head(self.final_norm(x))
-
-
-def sinusoids(width: int) -> torch.Tensor:
-    angles = torch.arange(LENGTH)[:, None] * 10_000 ** (-torch.arange(0, width, 2) / width)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(LENGTH, width)
-
-
 def text(vocabulary: int, language: int, order: int) -> Iterator[torch.Tensor]:
     """Batches from a random source: words of a Zipf vocabulary that depend on the word before."""
     fixed = np.random.default_rng(language)
@@ -205,54 +124,6 @@ def text(vocabulary: int, language: int, order: int) -> Iterator[torch.Tensor]:
                 tokens.extend(words[word])
             rows.append(tokens[: LENGTH + 1])
         yield torch.tensor(np.array(rows))
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum, made orthogonal by five Newton–Schulz steps, for matrices; its signs elsewhere."""
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
-        super().__init__(parameters, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                momentum.mul_(0.95).add_(p.grad)
-                if p.ndim == 2:
-                    p.add_(orthogonal(momentum), alpha=-group["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5)
-                else:
-                    p.add_(momentum.sign(), alpha=-group["lr"] / 20)
-
-
-def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    x = matrix / (matrix.norm() + 1e-7)
-    tall = x.shape[0] > x.shape[1]
-    x = x.T if tall else x
-    for _ in range(5):
-        gram = x @ x.T
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x.T if tall else x
-
-
-class Lion(torch.optim.Optimizer):
-    """The sign of a mixture of momentum and gradient, with decoupled weight decay."""
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float) -> None:
-        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_((0.9 * momentum + 0.1 * p.grad).sign(), alpha=-group["lr"])
-                momentum.mul_(0.99).add_(p.grad, alpha=0.01)
 
 
 def make_optimizer(kind: Kind, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -47,6 +47,15 @@ def dump(path: Path) -> list[Any]:
 # -- files that are refused ------------------------------------------------------------
 
 
+def recorded(folder: Path) -> tuple[Path, nn.Module]:
+    """The run file of five recorded steps, and the model after them."""
+    path = folder / "run.db"
+    model, optimizer, monitor = monitored(path)
+    train(model, optimizer, 5)
+    monitor.close()
+    return path, model
+
+
 @pytest.mark.parametrize("step", [0, 100])
 def test_a_file_with_scanned_checkpoints_is_refused(tmp_path: Path, step: int) -> None:
     path = tmp_path / "run.db"
@@ -188,10 +197,7 @@ def test_resuming_deletes_only_live_rows_and_says_how_many(
 def test_a_training_that_begins_anew_says_what_it_replaces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "run.db"
-    model, optimizer, monitor = monitored(path)
-    train(model, optimizer, 5)
-    monitor.close()
+    path, model = recorded(tmp_path)
     assert "deleted" not in caplog.text
     torch.manual_seed(99)
     other = type(model)()
@@ -291,10 +297,7 @@ def test_another_training_that_resumes_in_the_file_is_told_apart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same model and step, but the parameters are not those that were recorded."""
-    path = tmp_path / "run.db"
-    model, optimizer, monitor = monitored(path)
-    train(model, optimizer, 5)
-    monitor.close()
+    path, model = recorded(tmp_path)
     torch.manual_seed(99)
     other = type(model)()
     optimizer = sgd(other)
@@ -313,10 +316,7 @@ def test_another_training_that_resumes_in_the_file_is_told_apart(
 def test_a_training_that_resumes_from_rounded_parameters_is_the_same(
     tmp_path: Path, dtype: torch.dtype
 ) -> None:
-    path = tmp_path / "run.db"
-    model, optimizer, monitor = monitored(path)
-    train(model, optimizer, 5)
-    monitor.close()
+    path, model = recorded(tmp_path)
     again, optimizer, monitor = monitored(path, step=5)
     again.load_state_dict({name: value.to(dtype).float() for name, value in model.state_dict().items()})
     train(again, optimizer, 7, first=5)

@@ -17,7 +17,7 @@ from normscope.remarks import Finding
 from normscope.weights.soundness.findings import listed
 from normscope.weights.soundness.pairs import PairTable
 
-UNRELATED = 0.1  # below it, two checkpoints have no more in common than two initialisations (0.00 to 0.03)
+UNRELATED = 0.1  # below it, two checkpoints have no more in common than two initialisations (−0.02 to 0.04)
 STILL_THERE = 0.25  # of one checkpoint in another: related, though weights that grew make the cosine small
 KEPT_APART = 0.5  # least cosine of neighbours: a run that forgets faster cannot be told from several
 FIRST_JUMP = 4.0  # times the next squared move: training often leaves its start quickly, but not that far

@@ -2,7 +2,7 @@
 
 A restart or a new learning rate changes the moves after it, too. If the moves on either side follow one trend
 and a single one is far above it, something happened between those two checkpoints alone: another run's
-begin there, or the learning rate spiked. The numbers cannot tell which, so both are said.
+checkpoints begin there, or the learning rate spiked. The numbers cannot tell which, so both are said.
 """
 
 from __future__ import annotations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
 
@@ -132,6 +135,16 @@ class HeadMeasures:
     largest: float
     distance: float
     first: float
+    converged: bool | None = None
+    settles_at: float | None = None
+    unsettled: float | None = None
+    overlap: float | None = None
+    output: float | None = None
+    attends: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attends, str):  # as a run file stores it
+            object.__setattr__(self, "attends", json.loads(self.attends))
 
 
 @dataclass(frozen=True)
@@ -195,8 +208,13 @@ TABLE_OF: dict[type, str] = {
 }
 
 
-def insert_sql(kind: type) -> str:
-    """The statement that inserts a row of this kind, or replaces the one with its key."""
+def insertion(kind: type, rows: Iterable[Row]) -> tuple[str, Iterable[tuple[Any, ...]]]:
+    """The statement that inserts rows of this kind, or replaces those with their keys; and their values."""
     names = [field.name for field in fields(kind)]
     marks = ", ".join("?" * len(names))
-    return f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"
+    statement = f"INSERT OR REPLACE INTO {TABLE_OF[kind]}({', '.join(names)}) VALUES({marks})"
+    return statement, (tuple(map(_stored, vars(row).values())) for row in rows)
+
+
+def _stored(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, Mapping) else value

@@ -30,7 +30,7 @@ from normscope.rows import (
     ScalarRow,
     TensorRow,
     WeightRow,
-    insert_sql,
+    insertion,
 )
 from normscope.run_schema import (
     LIVE_ROWS,
@@ -138,7 +138,7 @@ class Run:
         for row in rows:
             kinds.setdefault(type(row), []).append(row)
         for kind, kept in kinds.items():
-            self._change_many(insert_sql(kind), (tuple(vars(row).values()) for row in kept))
+            self._change_many(*insertion(kind, kept))
 
     def write_sums(self, rows: Iterable[Sequence[Value]]) -> None:
         """Write the sums of a scan: tuples (stage, step, prev_step, tensor, the six sums).

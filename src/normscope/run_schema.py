@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -39,6 +40,7 @@ CREATE TABLE head(
     stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
     head INTEGER NOT NULL, type TEXT, margin REAL, positions REAL, positions_deviation REAL,
     split REAL, share REAL, effective REAL, largest REAL, distance REAL, first REAL,
+    converged INTEGER, settles_at REAL, unsettled REAL, overlap REAL, output REAL, attends TEXT,
     PRIMARY KEY(stage, step, module, head)) WITHOUT ROWID;
 CREATE TABLE scalar(
     stage TEXT NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
@@ -63,6 +65,18 @@ CREATE TABLE finding(
     stage TEXT NOT NULL, kind TEXT NOT NULL, steps TEXT NOT NULL, evidence TEXT NOT NULL,
     confidence REAL NOT NULL, numbers TEXT NOT NULL);
 """,
+}
+
+# Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.
+ADDED_COLUMNS = {
+    "head": {
+        "converged": "INTEGER",
+        "settles_at": "REAL",
+        "unsettled": "REAL",
+        "overlap": "REAL",
+        "output": "REAL",
+        "attends": "TEXT",
+    },
 }
 
 
@@ -150,17 +164,31 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
 
 
 def add_missing_tables(db: sqlite3.Connection) -> None:
-    """Give this connection the tables that an older file lacks, empty; the file stays as it is."""
+    """Give this connection the tables and columns that an older file lacks; the file stays as it is."""
     existing = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for name in ADDED.keys() - existing:
         db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TEMP TABLE"))
+    for name, columns in ADDED_COLUMNS.items():
+        if missing := _missing_columns(db, name, columns):
+            empty = ", ".join(f"NULL AS {column}" for column in missing)
+            db.execute(f"CREATE TEMP VIEW {name} AS SELECT *, {empty} FROM main.{name}")
 
 
 def keep_missing_tables(db: sqlite3.Connection) -> None:
-    """Write the missing tables to the file. Call inside a transaction: if it fails, nothing has changed."""
-    for (name,) in db.execute("SELECT name FROM sqlite_temp_master WHERE type = 'table'").fetchall():
-        db.execute(f"DROP TABLE temp.{name}")
-        db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+    """Write what is missing to the file. Call inside a transaction: if it fails, nothing has changed."""
+    for kind, name in db.execute("SELECT type, name FROM sqlite_temp_master").fetchall():
+        db.execute(f"DROP {kind} temp.{name}")
+        if kind == "table":
+            db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+            continue
+        columns = ADDED_COLUMNS[name]
+        for column in _missing_columns(db, name, columns):
+            db.execute(f"ALTER TABLE main.{name} ADD COLUMN {column} {columns[column]}")
+
+
+def _missing_columns(db: sqlite3.Connection, table: str, columns: Iterable[str]) -> list[str]:
+    existing = {row[1] for row in db.execute(f"PRAGMA main.table_info({table})")}
+    return [column for column in columns if column not in existing]
 
 
 def write_empty(path: Path) -> None:

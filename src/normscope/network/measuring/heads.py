@@ -28,9 +28,9 @@ from normscope.progress import Progress, silent
 from normscope.rows import HeadMeasures
 from normscope.table import Table, Tabular
 
-HeadType = Literal["argmax", "mean", "mixed"]
+HeadType = Literal["argmax", "mean", "mixed", "undecided"]
 """What a head is called; see `HeadTypes`."""
-HEAD_TYPES: tuple[HeadType, ...] = ("argmax", "mean", "mixed")
+HEAD_TYPES: tuple[HeadType, ...] = ("argmax", "mean", "mixed", "undecided")
 
 
 @dataclass(frozen=True)

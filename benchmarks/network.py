@@ -22,8 +22,9 @@ import torch
 from benchmarks.clock import race
 from normscope.network.loading.pretrained import load_model, load_tokenizer
 from normscope.network.measuring.joint import saturation_and_heads
-from normscope.network.measuring.saturation import Limit, saturation
+from normscope.network.measuring.saturation import saturation
 from normscope.network.running.inputs import corpus, read_sentences
+from normscope.network.settling.full_text import Limit
 
 WAYS = ("plain", "one_scale", "two_scales", "with_heads", "published")
 PART = 4  # the published way is slow: it is timed on a part of the sentences

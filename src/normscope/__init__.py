@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from normscope.lab.training.train import train
     from normscope.lab.training.train_result import TrainResult
     from normscope.lab.training.trainer import RunPaths, Trainer
-    from normscope.network.measuring.heads import Head, Heads, HeadType, HeadTypes, heads
+    from normscope.network.measuring.heads import Head, Heads, heads
     from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
     from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
     from normscope.network.measuring.lookahead import LookAhead, looks_ahead
     from normscope.network.measuring.saturated import saturated
-    from normscope.network.measuring.saturation import LayerSaturation, Limit, Saturation, saturation
+    from normscope.network.measuring.saturation import LayerSaturation, Saturation, saturation
     from normscope.network.running.baseline import random_like
     from normscope.network.running.batches import Batch, Batches
     from normscope.network.running.scaling import scaled
+    from normscope.network.settling.full_text import Limit
+    from normscope.network.settling.head_types import HeadType, HeadTypes
     from normscope.progress import Progress
     from normscope.remarks import Finding, LeftOut
     from normscope.rows import (
@@ -99,8 +101,8 @@ _HOMES = {
     "GrowthFit": "normscope.theory.laws.growth",
     "Head": "normscope.network.measuring.heads",
     "HeadRow": "normscope.rows",
-    "HeadType": "normscope.network.measuring.heads",
-    "HeadTypes": "normscope.network.measuring.heads",
+    "HeadType": "normscope.network.settling.head_types",
+    "HeadTypes": "normscope.network.settling.head_types",
     "Heads": "normscope.network.measuring.heads",
     "Homogeneity": "normscope.network.measuring.homogeneity",
     "Interval": "normscope.theory.laws.intervals",
@@ -108,7 +110,7 @@ _HOMES = {
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
     "LeftOut": "normscope.remarks",
-    "Limit": "normscope.network.measuring.saturation",
+    "Limit": "normscope.network.settling.full_text",
     "Logarithmic": "normscope.schedule",
     "Logger": "normscope.weights.monitor.monitor_options",
     "LookAhead": "normscope.network.measuring.lookahead",

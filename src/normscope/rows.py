@@ -92,6 +92,7 @@ class LayerMeasures:
     scale: float
     converged: bool | None
     baseline: float | None = None
+    settles_at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
 CREATE TABLE saturation(
     stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
     cosine REAL, deviation REAL, tokens INTEGER, scale REAL, converged INTEGER, baseline REAL,
+    settles_at REAL,
     PRIMARY KEY(stage, step, module)) WITHOUT ROWID;
 CREATE TABLE head(
     stage TEXT NOT NULL, step INTEGER NOT NULL, module TEXT NOT NULL, layer INTEGER NOT NULL,
@@ -69,6 +70,7 @@ CREATE TABLE finding(
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.
 ADDED_COLUMNS = {
+    "saturation": {"settles_at": "REAL"},
     "head": {
         "converged": "INTEGER",
         "settles_at": "REAL",

@@ -227,7 +227,9 @@ def test_half_precision_that_would_overflow_names_a_wider_dtype(tmp_path, text):
     model.encoder.layer[0].output.dense.weight.data[0, 0] = 100.0
     model.half().save_pretrained(folder)
     with pytest.raises(ScaleOverflow, match="use bfloat16"):
-        call("saturate", folder, "--text", text)
+        call("saturate", folder, "--text", text, "--scale", "1024")
+    chosen = json.loads(call("saturate", folder, "--text", text, "--json"))
+    assert "use bfloat16" in chosen["warnings"][0] and {row["scale"] for row in chosen["layers"]} == {128}
     assert json.loads(call("saturate", folder, "--text", text, "--dtype", "float32", "--json"))["layers"]
     shutil.rmtree(folder)
 

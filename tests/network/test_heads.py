@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.network.measuring.heads import HeadTypes, heads
+from normscope.network.measuring.heads import heads
 from normscope.network.running.scaling import scaled
+from normscope.network.settling.head_types import HeadTypes
 from normscope.network.watching.tap import tap
 from tests.network.models import FAMILIES, HandWritten, hugging_face, token_batch
 

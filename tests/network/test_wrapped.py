@@ -12,8 +12,9 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from normscope.errors import ScaleOverflow
-from normscope.network.measuring.saturation import Limit, saturation
+from normscope.network.measuring.saturation import saturation
 from normscope.network.running.scaling import scaled
+from normscope.network.settling.full_text import Limit
 from tests.groups import leave_group
 from tests.network.models import HandWritten
 

@@ -47,7 +47,7 @@ def saturate(
     """
     from normscope.network.loading.models import SeriesOptions
     from normscope.network.loading.placement import Placement
-    from normscope.network.measuring.saturation import Limit
+    from normscope.network.settling.full_text import Limit
     from normscope.network.study import StudyConfig, study
 
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
@@ -92,7 +92,7 @@ def _print(found: Study) -> None:
 
 
 def _print_heads(heads: list[HeadRow]) -> None:
-    from normscope.network.measuring.heads import HEAD_TYPES
+    from normscope.network.settling.head_types import HEAD_TYPES
 
     counts = ", ".join(f"{sum(head.type == kind for head in heads)} {kind}" for kind in HEAD_TYPES)
     console().print(f"\n{len(heads)} heads: {counts}; the clearest of each type:", markup=False)

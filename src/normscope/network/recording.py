@@ -117,7 +117,8 @@ class StudyRecord:
 
     @cached_property
     def _heads(self) -> dict[tuple[str, int], list[HeadRow]]:
-        return _by_step(sorted(self._rows(HeadRow), key=lambda row: (row.layer, row.module, row.head)))
+        rows = (replace(row, converged=bool(row.converged)) for row in self._rows(HeadRow))
+        return _by_step(sorted(rows, key=lambda row: (row.layer, row.module, row.head)))
 
     def _rows(self, kind: type[RowType]) -> list[RowType]:
         columns = self._run.table(kind).columns.values()

@@ -20,7 +20,7 @@ from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
 from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
-from normscope.network.measuring.saturation import Limit, Saturation, saturation
+from normscope.network.measuring.saturation import Saturation, saturation
 from normscope.network.recording import (
     StudyRecord,
     head_rows,
@@ -33,6 +33,7 @@ from normscope.network.running.batches import token_count
 from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
+from normscope.network.settling.full_text import Limit
 from normscope.network.study_ownership import claim_for_study
 from normscope.progress import Progress, silent
 from normscope.rows import HeadRow, SaturationRow, step_key
@@ -164,8 +165,7 @@ class _StepMeasurement:
         warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(look_ahead)]
         if self._record:
             note |= {"warnings": warnings, "look_ahead": [asdict(entry) for entry in look_ahead]}
-            scale = self._config.limit.scales[0]
-            shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, scale)
+            shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, layers.scale)
             self._record.save(model, note, SaturationAndHeads(layers, heads), shown)
         rows = (saturation_rows(layers, model.step, model.stage), head_rows(heads, model.step, model.stage))
         return _StepResult(*rows, warnings, look_ahead)
@@ -179,14 +179,16 @@ class _StepMeasurement:
             found = SaturationAndHeads(layers, Heads(()))
         if not self._config.baseline:
             return found.saturation, found.heads
-        cosines = self._baseline(module, corpus, part_of(progress, 1, 2))
+        cosines = self._baseline(module, corpus, found.saturation.scale, part_of(progress, 1, 2))
         return found.saturation.with_baseline(cosines), found.heads
 
-    def _baseline(self, module: nn.Module, corpus: Corpus, progress: Progress) -> dict[str, float]:
-        """The random model's cosines, measured once for all steps with this architecture and text."""
-        key = _architecture(module, corpus)
+    def _baseline(
+        self, module: nn.Module, corpus: Corpus, scale: float, progress: Progress
+    ) -> dict[str, float]:
+        """The random model's cosines at a scale, measured once for steps of this architecture and text."""
+        key = (_architecture(module, corpus), scale)
         if key not in self._baselines:
-            limit = self._config.limit
+            limit = Limit((scale,))
             random = saturation(random_like(module), corpus.batches, limit=limit, progress=progress)
             self._baselines[key] = {layer.module: layer.cosine for layer in random.layers}
         return self._baselines[key]

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.network.measuring.heads import HEAD_TYPES, Head, Heads
+from normscope.network.measuring.heads import Head, Heads
 from normscope.network.running.batches import Batch
 from normscope.network.running.eval_mode import evaluating
+from normscope.network.running.precision import in_float64, no_float64
 from normscope.network.running.scaling import scaled
+from normscope.network.settling.head_types import HEAD_TYPES
 from normscope.network.watching.attention_call import AttentionCall
 from normscope.network.watching.tap import tap
 
@@ -44,7 +46,7 @@ def attention_examples(
     """The attention of the clearest heads (all heads of a small model) on the first sentence of a batch."""
     with evaluating(model):
         soft = _maps(model, batch, len(tokens))
-        with scaled(model, scale):
+        with scaled(model, scale), in_float64(no_float64(model) is None):
             hard = _maps(model, batch, len(tokens))
     chosen = [(head.module, head.head) for head in clearest(heads) if head.module in soft]
     return [

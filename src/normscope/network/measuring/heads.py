@@ -7,62 +7,21 @@ from mean heads. The soft network, as trained, is described beside it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.running.batches import Batch, Batches, as_batches, sample
-from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.passes import PLAIN, run_passes
+from normscope.network.running.batches import Batches, as_batches
 from normscope.network.running.scaling import power_of_two
-from normscope.network.watching.attention_maps import AttentionObserver, HeadSums, Visibility
-from normscope.network.watching.block_lists import BlockList, block_of, find_blocks
-from normscope.network.watching.tap import tap
-from normscope.option_checks import check_kind, check_number, check_progress
+from normscope.network.settling.full_text import Limit, Measured, Request, layer_of, measure, plain_warnings
+from normscope.network.settling.head_types import HEAD_TYPES, HeadEvidence, HeadKey, HeadType, HeadTypes
+from normscope.network.watching.attention_maps import AttentionObserver
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.rows import HeadMeasures
 from normscope.table import Table, Tabular
-
-HeadType = Literal["argmax", "mean", "mixed", "undecided"]
-"""What a head is called; see `HeadTypes`."""
-HEAD_TYPES: tuple[HeadType, ...] = ("argmax", "mean", "mixed", "undecided")
-
-
-@dataclass(frozen=True)
-class HeadTypes:
-    """The thresholds by which a head is named, from its behaviour in the saturated network.
-
-    `argmax`: at most a share `argmax_split` of the queries attend to more than one
-    position. `mean`: at least `mean_split` of the queries do, and on average to at
-    least `mean_share` of the positions they can see. Anything else is `mixed`.
-
-    >>> ns.HeadTypes().name(split=0.0, share=0.1)
-    ('argmax', 0.1)
-    >>> ns.HeadTypes(argmax_split=0.01).name(split=0.05, share=0.1)[0]
-    'mixed'
-    """
-
-    argmax_split: float = 0.1
-    mean_split: float = 0.5
-    mean_share: float = 0.25
-
-    def __post_init__(self) -> None:
-        for option in ("argmax_split", "mean_split", "mean_share"):
-            check_number(option, getattr(self, option), 0)
-
-    def name(self, split: float, share: float) -> tuple[HeadType, float]:
-        """The type, and its margin: how far `split` and `share` could move before the type changes."""
-        if split <= self.argmax_split:
-            return "argmax", self.argmax_split - split
-        to_mean = min(split - self.mean_split, share - self.mean_share)
-        if to_mean >= 0:
-            return "mean", min(to_mean, split - self.argmax_split)
-        return "mixed", min(split - self.argmax_split, -to_mean)
 
 
 @dataclass(frozen=True)
@@ -125,16 +84,16 @@ def heads(
     model: nn.Module,
     batches: Batches,
     *,
-    scale: float = 2.0**10,
+    scale: float | None = None,
     types: HeadTypes = HeadTypes(),
     progress: Progress = silent,
 ) -> Heads:
     """Describe every attention head, in the network as it is and in the saturated one.
 
-    Two passes over the batches: one as it is, one with the parameters multiplied by `scale`, a power of
-    two. Attention maps are processed by blocks of queries, one layer at a time; only visible positions
-    and real tokens count. `model` and `batches` are as in `saturation`; `types` has the thresholds
-    between the types of heads; `progress` is called with (done, total, note).
+    The scale of the saturated network is chosen by climbing on a few sentences, as in `saturation`, or given
+    as `scale`, a power of two. Attention maps are processed by blocks of queries, one layer at a time; only
+    visible positions and real tokens count. `model` and `batches` are as in `saturation`; `types` has the
+    thresholds between the types of heads; `progress` is called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
@@ -146,66 +105,51 @@ def heads(
     """
     check_kind("types", types, HeadTypes)
     check_progress(progress)
-    if power_of_two(scale) <= 0:
+    if scale is not None and power_of_two(scale) <= 0:
         raise UsageError(f"scale must be a power of two above 1, such as 1024; got {scale!r}")
-    kept = as_batches(batches)
-    with evaluating(model):
-        watcher = HeadWatcher(model, find_blocks(model, sample(kept)), scale)
-        run_passes(model, kept, (scale,), (watcher,), progress)
-    return watcher.result(types)
+    limit = Limit() if scale is None else Limit((scale,))
+    return heads_of(measure(model, as_batches(batches), Request(limit, types, layers=False), progress))
 
 
-class HeadWatcher:
-    """Taps the plain passes and the passes at one scale; it ignores those at other scales."""
-
-    def __init__(self, model: nn.Module, lists: Sequence[BlockList], scale: float) -> None:
-        self._model, self._lists, self._scale = model, lists, scale
-        self._visibility = Visibility()
-        self._observer = AttentionObserver(self._visibility, self._is_decoder)
-
-    def watching(self, number: int, batch: Batch, scale: float) -> AbstractContextManager[None]:
-        """Observe the attention of one forward pass."""
-        if scale not in (PLAIN, self._scale):
-            return nullcontext()
-        self._observer.prepare(number, batch, scaled=scale != PLAIN)
-        return tap(self._model, self._observer)
-
-    def forget(self) -> None:
-        """Release the group's visibility maps."""
-        self._visibility.maps.clear()
-
-    def result(self, types: HeadTypes) -> Heads:
-        """Every head seen so far."""
-        observed = self._observer.heads.items()
-        found = [head for name, sums in observed for head in _heads_of(name, sums, self._lists, types)]
-        return Heads(tuple(found), tuple(_warnings(self._observer)))
-
-    def _is_decoder(self, module: str) -> bool:
-        position = block_of(self._lists, module)
-        return position is not None and position[0].decoder
+def heads_of(found: Measured) -> Heads:
+    """Every head from passes that are done."""
+    rows = tuple(_head(key, evidence, found) for key, evidence in found.evidence().items())
+    warnings = (*found.plan.remarks, *plain_warnings(found), *_warnings(rows, found.heads.observer))
+    return Heads(rows, warnings)
 
 
-def _heads_of(name: str, sums: HeadSums, lists: Sequence[BlockList], types: HeadTypes) -> Iterator[Head]:
-    means = {key: sums.mean(key).tolist() for key in sums.sums}
-    layer = layer_of(name, lists)
-    for head in range(len(means["positions"])):
-        row = {key: values[head] for key, values in means.items()}
-        variance = max(0.0, row.pop("squares") - row["positions"] ** 2)
-        kind, margin = types.name(row["split"], row["share"])
-        yield Head(name, layer, head, kind, margin, positions_deviation=math.sqrt(variance), **row)
+def _head(key: HeadKey, evidence: HeadEvidence, found: Measured) -> Head:
+    name, head = key
+    soft = found.heads.observer.soft[name]
+    kind, margin = found.type_of(key, evidence)
+    settles_at = found.head_settles_at(key)
+    return Head(
+        module=name,
+        layer=layer_of(name, found.lists),
+        head=head,
+        type=kind,
+        margin=margin,
+        positions=evidence.parts["positions"],
+        positions_deviation=evidence.deviation,
+        split=evidence.parts["split"],
+        share=evidence.parts["share"],
+        effective=float(soft.mean("effective")[head]),
+        largest=float(soft.mean("largest")[head]),
+        distance=float(soft.mean("distance")[head]),
+        first=float(soft.mean("first")[head]),
+        converged=settles_at is not None and kind != "undecided",
+        settles_at=settles_at if kind != "undecided" else None,
+        unsettled=1 - evidence.parts["settled"],
+    )
 
 
-def layer_of(name: str, lists: Sequence[BlockList]) -> int:
-    """The layer of an attention call, from 1; each turn of a shared block is a layer, 0 is outside all."""
-    module, _, turn = name.partition("#")
-    position = block_of(lists, module)
-    if position is None:
-        return 0
-    blocks, index = position
-    return (int(turn or 1) - 1) * len(blocks.blocks) + index + 1
-
-
-def _warnings(observer: AttentionObserver) -> Iterator[str]:
+def _warnings(rows: Sequence[Head], observer: AttentionObserver) -> Iterator[str]:
+    unknown = [row for row in rows if row.type == "undecided"]
+    if unknown:
+        yield (
+            f"{len(unknown)} of {len(rows)} heads cannot be decided: at every scale that the numbers allow, "
+            "too many of their queries are neither clearly on one position nor clearly tied over several"
+        )
     if observer.mask_overtaken:
         yield (
             f"in {len(observer.mask_overtaken)} attention modules (such as {min(observer.mask_overtaken)}) "

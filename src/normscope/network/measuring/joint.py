@@ -8,12 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from normscope.network.measuring.heads import Heads, HeadTypes, HeadWatcher
-from normscope.network.measuring.saturation import Limit, Saturation, StateComparison
-from normscope.network.running.batches import Batches, as_batches, sample
-from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.passes import run_passes
-from normscope.network.watching.block_lists import find_blocks
+from normscope.network.measuring.heads import Heads, heads_of
+from normscope.network.measuring.saturation import Saturation, saturation_of
+from normscope.network.running.batches import Batches, as_batches
+from normscope.network.settling.full_text import Limit, Request, measure
+from normscope.network.settling.head_types import HeadTypes
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
@@ -42,7 +41,7 @@ class SaturationAndHeads(Tabular):
     @property
     def messages(self) -> Sequence[str]:
         """The warnings of both."""
-        return (*self.saturation.warnings, *self.heads.warnings)
+        return tuple(dict.fromkeys((*self.saturation.warnings, *self.heads.warnings)))
 
 
 def saturation_and_heads(
@@ -68,10 +67,5 @@ def saturation_and_heads(
     check_kind("limit", limit, Limit)
     check_kind("types", types, HeadTypes)
     check_progress(progress)
-    kept = as_batches(batches)
-    with evaluating(model):
-        lists = find_blocks(model, sample(kept))
-        comparison = StateComparison(model, lists, limit)
-        watcher = HeadWatcher(model, lists, limit.scales[0])
-        run_passes(model, kept, limit.scales, (comparison, watcher), progress)
-    return SaturationAndHeads(comparison.result(), watcher.result(types))
+    found = measure(model, as_batches(batches), Request(limit, types), progress)
+    return SaturationAndHeads(saturation_of(found), heads_of(found))

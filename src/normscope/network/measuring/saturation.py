@@ -1,30 +1,26 @@
 """Saturation by layer: how close each layer already is to the network's limit of infinite norm.
 
 sf(x; θ) = lim_{c→∞} f(x; cθ) is the saturated network. Its cosine with f(x; θ),
-token by token, is 1 where the layer has saturated. The limit is taken at two
-scales, and the result says whether they agree.
+token by token, is 1 where the layer has saturated. The result says whether the
+limit was reached, and at which scale.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normscope.errors import UsageError
 from normscope.network.running.baseline import random_like
-from normscope.network.running.batches import Batch, Batches, as_batches, sample
-from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.passes import PLAIN, part_of, run_passes
-from normscope.network.running.scaling import power_of_two
-from normscope.network.watching.block_lists import BlockList, find_blocks
-from normscope.network.watching.hidden_states import Edge, real_tokens, unit_rows, visiting
-from normscope.option_checks import check_kind, check_number, check_progress
+from normscope.network.running.batches import Batch, Batches, as_batches
+from normscope.network.running.passes import part_of
+from normscope.network.settling.full_text import Limit, Measured, Request, measure, plain_warnings
+from normscope.network.watching.hidden_states import Edge
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.rows import LayerMeasures
 from normscope.table import Table, Tabular
@@ -32,39 +28,11 @@ from normscope.words import some
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How the limit c → ∞ is taken: at the first of `scales`, checked at the others.
-
-    2^10 is the literature's 1000 made exact; 2^14 is large enough to distinguish a
-    limit from an intermediate value. A layer has `converged` if the mean cosines of all
-    scales differ by at most `tolerance`.
-
-    >>> ns.Limit().scales
-    (1024.0, 16384.0)
-    >>> ns.Limit(scales=(2.0**12,), tolerance=0.02).scales
-    (4096.0,)
-    """
-
-    scales: tuple[float, ...] = (2.0**10, 2.0**14)
-    tolerance: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_kind("scales", self.scales, (tuple, list), "a tuple of powers of two")
-        object.__setattr__(self, "scales", tuple(self.scales))
-        check_number("tolerance", self.tolerance, 0)
-        wrong = [scale for scale in self.scales if power_of_two(scale) <= 0]
-        if not self.scales or wrong or len(set(self.scales)) < len(self.scales):
-            raise UsageError(
-                f"the scales of a limit must be different powers of two above 1, such as (1024, 16384); "
-                f"got {self.scales}"
-            )
-
-
-@dataclass(frozen=True)
 class LayerSaturation(LayerMeasures):
     """One layer's saturation: the mean cosine over real tokens, and its standard deviation.
 
-    `cosines` has the mean at each scale; `converged` is None with a single scale.
+    `scale` is the c at which it was measured and `settles_at` the one from which it stays the same.
+    `cosines` has the mean at each of the result's `scales`; `converged` is None if only one scale was given.
 
     >>> layer = ns.LayerSaturation("h.0", 1, 0.98, 0.01, 500, 1024.0, converged=True, cosines=(0.98, 0.98))
     >>> layer.cosine, layer.baseline
@@ -85,6 +53,13 @@ class Saturation(Tabular):
 
     layers: tuple[LayerSaturation, ...]
     warnings: tuple[str, ...] = ()
+    scales: tuple[float, ...] = ()
+    """The scales that `cosines` of the layers belong to."""
+
+    @property
+    def scale(self) -> float:
+        """The scale c at which the layers were measured."""
+        return self.layers[0].scale if self.layers else math.nan
 
     @property
     def messages(self) -> Sequence[str]:
@@ -137,7 +112,8 @@ def saturation(
         return _measure(model, kept, limit, progress)
     trained = _measure(model, kept, limit, part_of(progress, 0, 2))
     other = random_like(model, seed=0) if isinstance(baseline, str) else baseline
-    measured = _measure(other, kept, limit, part_of(progress, 1, 2, ", random baseline"))
+    same = Limit(limit.scales or (trained.scale,), limit.tolerance)
+    measured = _measure(other, kept, same, part_of(progress, 1, 2, ", random baseline"))
     cosines = {layer.module: layer.cosine for layer in measured.layers}
     if not any(layer.module in cosines for layer in trained.layers):
         raise UsageError(
@@ -150,89 +126,65 @@ def saturation(
     )
 
 
-@dataclass
-class _CosineSums:
-    """Count, sum and sum of squares of cosines at one edge and one scale."""
-
-    tokens: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, cosines: Tensor) -> None:
-        values = cosines.to("cpu", torch.float64)
-        self.tokens += values.numel()
-        self.total += values.sum().item()
-        self.squares += values.square().sum().item()
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.tokens if self.tokens else math.nan
-
-    @property
-    def deviation(self) -> float:
-        return math.sqrt(max(0.0, self.squares / self.tokens - self.mean**2)) if self.tokens else math.nan
-
-
-@dataclass
-class StateComparison:
-    """Compares the states of scaled passes with those of the plain pass, which it stores until then."""
-
-    model: nn.Module
-    lists: Sequence[BlockList]
-    limit: Limit
-    plain: dict[tuple[int, Edge], Tensor] = field(default_factory=dict)
-    sums: dict[Edge, dict[float, _CosineSums]] = field(default_factory=dict)
-
-    def watching(self, number: int, batch: Batch, scale: float) -> AbstractContextManager[None]:
-        """Store the states of the plain pass; compare those of a scaled pass with them."""
-
-        def store(edge: Edge, states: Tensor) -> None:
-            self.plain[number, edge] = unit_rows(real_tokens(states, edge, batch))
-
-        def compare(edge: Edge, states: Tensor) -> None:
-            other = unit_rows(real_tokens(states, edge, batch))
-            cosines = other.mul_(self.plain[number, edge]).sum(-1)
-            self.sums.setdefault(edge, {}).setdefault(scale, _CosineSums()).add(cosines)
-
-        return visiting(self.model, self.lists, store if scale == PLAIN else compare)
-
-    def forget(self) -> None:
-        """Release the plain states."""
-        self.plain.clear()
-
-    def result(self) -> Saturation:
-        """The saturation over all batches so far."""
-        layers = tuple(_layer(edge, sums, self.limit) for edge, sums in self.sums.items())
-        return Saturation(layers, tuple(_warnings(layers, self.limit)))
+def saturation_of(found: Measured) -> Saturation:
+    """The saturation by layer from passes that are done."""
+    layers = tuple(_layer(edge, found) for edge in found.states.sums)
+    climb = found.plan.climb
+    given = found.request.limit.scales
+    scales = given or (climb.scales if climb else ())
+    warnings = (*found.plan.remarks, *plain_warnings(found), *_warnings(layers, found))
+    return Saturation(layers, warnings, scales)
 
 
 def _measure(model: nn.Module, batches: list[Batch], limit: Limit, progress: Progress) -> Saturation:
-    with evaluating(model):
-        comparison = StateComparison(model, find_blocks(model, sample(batches)), limit)
-        run_passes(model, batches, limit.scales, (comparison,), progress)
-    return comparison.result()
+    return saturation_of(measure(model, batches, Request(limit, heads=False), progress))
 
 
-def _layer(edge: Edge, sums: dict[float, _CosineSums], limit: Limit) -> LayerSaturation:
-    scale = limit.scales[0]
-    first = sums[scale]
-    means = tuple(sums[scale].mean for scale in limit.scales)
-    agree = max(means) - min(means) <= limit.tolerance  # False if any is NaN
-    converged = agree if len(means) > 1 else None
-    numbers = (first.mean, first.deviation, first.tokens, scale)
-    return LayerSaturation(edge.module, edge.layer, *numbers, converged, cosines=means)
+def _layer(edge: Edge, found: Measured) -> LayerSaturation:
+    sums, given, climb = found.states.sums[edge], found.request.limit.scales, found.plan.climb
+    first = sums[found.scale]
+    means = tuple(sums[scale].mean for scale in given) or (climb.cosines.get(edge, ()) if climb else ())
+    converged = found.layer_converged(edge)
+    return LayerSaturation(
+        module=edge.module,
+        layer=edge.layer,
+        cosine=first.mean,
+        deviation=first.deviation,
+        tokens=first.tokens,
+        scale=found.scale,
+        converged=converged,
+        settles_at=None if converged is False else found.layer_settles_at(edge),
+        cosines=means,
+    )
 
 
-def _warnings(layers: Sequence[LayerSaturation], limit: Limit) -> Iterator[str]:
-    if any(math.isnan(mean) for layer in layers for mean in layer.cosines):
+def _warnings(layers: Sequence[LayerSaturation], found: Measured) -> Iterator[str]:
+    if not found.states.broken and any(math.isnan(layer.cosine) for layer in layers):
+        first = next(layer for layer in layers if math.isnan(layer.cosine))
+        wider = "" if found.plan.float64 else "; measure in float64 (--dtype float64)"
         yield (
-            "some hidden states of the scaled network are not finite: the range of the model's dtype is too "
-            "small; measure in float64 (--dtype float64)"
+            f"some hidden states of the scaled network are not finite, from {first.module} on: "
+            f"{found.scale:g} is too large a scale for its numbers{wider}"
         )
     open_ = [layer.module for layer in layers if layer.converged is False]
     if open_:
         yield (
-            f"{len(open_)} of {len(layers)} layers have not converged (their cosines at scales "
-            f"{', '.join(f'{scale:g}' for scale in limit.scales)} differ by more than {limit.tolerance:g}), "
-            f"from {open_[0]} on: measure in float64 (--dtype float64) to see whether rounding is the cause"
+            f"{len(open_)} of {len(layers)} layers have not reached their limit, from {open_[0]} on: "
+            f"{_why_open(layers, found)}"
         )
+
+
+def _why_open(layers: Sequence[LayerSaturation], found: Measured) -> str:
+    given, tolerance = found.request.limit.scales, found.request.limit.tolerance
+    if given:
+        listed = ", ".join(f"{scale:g}" for scale in given)
+        return (
+            f"their cosines at the scales {listed} differ by more than {tolerance:g}, or attention there is "
+            "not saturated yet; leave out the scales to have them chosen"
+        )
+    climb = found.plan.climb
+    highest = f"{climb.scales[-1]:g}" if climb else "?"
+    return (
+        f"up to the scale {highest} their cosines still change by more than {tolerance:g} while the scale "
+        "grows a hundredfold, or attention before them is not saturated"
+    )

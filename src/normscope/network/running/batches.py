@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -123,15 +124,65 @@ def grouped(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
 def sample(batches: Sequence[Batch]) -> Batch:
     """A small batch for finding the blocks: one row of the smallest batch, if it can be split by rows."""
     smallest = min(batches, key=lambda batch: token_count(batch) or 0)
-    tensors = [value for value in (*smallest.args, *smallest.kwargs.values()) if isinstance(value, Tensor)]
-    if smallest.mask is None or any(value.shape[:1] != smallest.mask.shape[:1] for value in tensors):
-        return smallest
-    return _rows(smallest, 1)
+    return _rows(smallest, [0]) if _has_rows(smallest) else smallest
 
 
-def _rows(batch: Batch, count: int) -> Batch:
+def some_rows(batches: Sequence[Batch], positions: int) -> list[Batch]:
+    """Rows from all over the batches, with about this many positions together; at least one row.
+
+    A batch that cannot be split by rows is taken whole or not at all; the smallest come first.
+    """
+    places = [(number, row) for number, batch in enumerate(batches) for row in _row_numbers(batch)]
+    kept: dict[int, list[int]] = {}
+    if places:
+        sizes = [
+            position_count(batches[number]) // len(_row_numbers(batches[number])) for number, _ in places
+        ]
+        count = max(1, min(len(places), positions * len(places) // max(1, sum(sizes))))
+        for index in range(count):
+            number, row = places[index * len(places) // count]
+            kept.setdefault(number, []).append(row)
+        return [_rows(batches[number], _not_square(batches[number], rows)) for number, rows in kept.items()]
+    ordered = sorted(batches, key=position_count)
+    total, found = 0, ordered[:1]
+    for before, batch in pairwise(ordered):
+        total += position_count(before)
+        if total + position_count(batch) > positions:
+            break
+        found.append(batch)
+    return found
+
+
+def position_count(batch: Batch) -> int:
+    """The number of positions, padding included: of the mask, or of the first argument with two axes."""
+    tensors = [batch.mask, *batch.args, *batch.kwargs.values()]
+    shapes = [value.shape for value in tensors if isinstance(value, Tensor) and value.dim() >= 2]
+    return int(shapes[0][0] * shapes[0][1]) if shapes else 1
+
+
+def _has_rows(batch: Batch) -> bool:
+    """Whether the first axis of every tensor is the batch: so says the mask, or token ids under that name."""
+    known = batch.mask if batch.mask is not None else batch.kwargs.get("input_ids")
+    if not isinstance(known, Tensor) or known.dim() != 2:
+        return False
+    tensors = [value for value in (*batch.args, *batch.kwargs.values()) if isinstance(value, Tensor)]
+    return all(value.shape[:1] == known.shape[:1] for value in tensors)
+
+
+def _row_numbers(batch: Batch) -> range:
+    tensors = (value for value in (batch.mask, *batch.kwargs.values()) if isinstance(value, Tensor))
+    return range(len(next(tensors))) if _has_rows(batch) else range(0)
+
+
+def _not_square(batch: Batch, rows: list[int]) -> list[int]:
+    """One row less if there are as many rows as positions: the axes could not be told apart."""
+    width = position_count(batch) // len(_row_numbers(batch))
+    return rows[:-1] if len(rows) == width > 1 else rows
+
+
+def _rows(batch: Batch, rows: list[int]) -> Batch:
     def cut(value: Any) -> Any:
-        return value[:count] if isinstance(value, Tensor) else value
+        return value[rows] if isinstance(value, Tensor) else value
 
     kwargs = {key: cut(value) for key, value in batch.kwargs.items()}
     return Batch(tuple(map(cut, batch.args)), kwargs, cut(batch.mask), cut(batch.decoder_mask))

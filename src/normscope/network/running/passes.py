@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import nn
 
-from normscope.network.running.batches import Batch, grouped
+from normscope.network.running.batches import Batch, grouped, position_count
+from normscope.network.running.precision import in_float64
 from normscope.network.running.scaling import check_scale, scaled
 from normscope.progress import Progress
 
 PLAIN = 1.0
 """The scale of the pass with unchanged parameters."""
+
+CHECKED = 1024
+"""Positions, about, on which a second scale is checked."""
 
 
 class Watcher(Protocol):
@@ -26,10 +31,37 @@ class Watcher(Protocol):
         """Release what was stored of the plain pass: the group is done."""
 
 
+@dataclass(frozen=True)
+class Passes:
+    """At which scales batches are run after the plain pass, and whether in float64.
+
+    `check` is one more scale, for about CHECKED positions from the middle of the text, unless `everywhere`.
+    """
+
+    scales: Sequence[float]
+    check: float | None = None
+    everywhere: bool = False
+    float64: bool = False
+
+    def of_groups(self, groups: Sequence[Sequence[Batch]]) -> list[tuple[float, ...]]:
+        """The scales for each group, the plain one first."""
+        usual = (PLAIN, *self.scales)
+        if self.check is None:
+            return [usual for _ in groups]
+        middle = len(groups) // 2
+        outwards = sorted(range(len(groups)), key=lambda number: abs(number - middle))
+        checked, total = set[int](), 0
+        for number in outwards:
+            if self.everywhere or total < CHECKED:
+                checked.add(number)
+            total += sum(map(position_count, groups[number]))
+        return [(*usual, self.check) if number in checked else usual for number in range(len(groups))]
+
+
 def run_passes(
     model: nn.Module,
     batches: Sequence[Batch],
-    scales: Sequence[float],
+    passes: Passes,
     watchers: Sequence[Watcher],
     progress: Progress,
 ) -> None:
@@ -37,22 +69,25 @@ def run_passes(
 
     A scale at which a parameter would overflow is refused before anything runs.
     """
-    for scale in scales:
+    for scale in (*passes.scales, *([passes.check] if passes.check else [])):
         check_scale(model, scale)
-    total, done = len(batches) * (1 + len(scales)), 0
-    for group in grouped(batches):
-        for scale in (PLAIN, *scales):
-            with scaled(model, scale):
+    groups = list(grouped(batches))
+    plans = list(zip(groups, passes.of_groups(groups), strict=True))
+    total, done = sum(len(group) * len(scales) for group, scales in plans), 0
+    for group, scales in plans:
+        for scale in scales:
+            with scaled(model, scale), in_float64(passes.float64):
                 for number, batch in enumerate(group):
                     views = [watcher.watching(number, batch, scale) for watcher in watchers]
-                    _run_watched(model, batch, views)
+                    run_watched(model, batch, views)
                     done += 1
                     progress(done, total, "plain" if scale == PLAIN else f"scaled by {scale:g}")
         for watcher in watchers:
             watcher.forget()
 
 
-def _run_watched(model: nn.Module, batch: Batch, views: Sequence[AbstractContextManager[None]]) -> None:
+def run_watched(model: nn.Module, batch: Batch, views: Sequence[AbstractContextManager[None]]) -> None:
+    """One forward pass, observed."""
     with ExitStack() as stack:
         for view in views:
             stack.enter_context(view)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from normscope.network.running.batches import Batch
+from normscope.network.running.passes import PLAIN
 from normscope.network.watching.attention_call import HIDDEN, AttentionCall
-
-ATTENDED = 1e-5
-"""A position counts as attended when its weight exceeds this."""
+from normscope.network.watching.row_evidence import Rows, row_evidence
 
 Measures: TypeAlias = dict[str, Tensor]
 """Name → [batch, heads, queries]."""
@@ -43,13 +42,14 @@ class Visibility:
 class HeadSums:
     """Sums of each measure over queries, per head, in float64."""
 
-    queries: Tensor
+    queries: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     sums: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, measures: Measures, counted: Tensor) -> None:
         """Add the queries where `counted`, [batch, 1, queries], is 1 and not 0."""
+        self.queries += counted.sum().cpu()
         for name, values in measures.items():
-            total = (values.to(torch.float64) * counted).sum((0, 2)).cpu()
+            total = torch.where(counted > 0, values.to(torch.float64), 0).sum((0, 2)).cpu()
             self.sums[name] = self.sums.get(name, torch.zeros_like(total)) + total
 
     def mean(self, name: str) -> Tensor:
@@ -57,39 +57,77 @@ class HeadSums:
         return self.sums[name] / self.queries
 
 
-class AttentionObserver:
-    """Sums up the attention of a network, call by call; the plain pass must come before the scaled one."""
+HeadsByCall: TypeAlias = dict[str, HeadSums]
+"""The name of an attention call → the sums of its heads."""
 
-    def __init__(self, visibility: Visibility, decoder_path: Callable[[str], bool]) -> None:
-        self._visibility = visibility
+
+class AttentionObserver:
+    """Sums up the attention of a network, call by call; the plain pass must come before scaled ones.
+
+    `soft` describes the network as it is, `hard` each scaled network, computed with the relative precision
+    `epsilon`. With `every_row`, for a small sample, every row is kept and compared with the scale before,
+    and the plain network is the first of the scaled ones.
+    """
+
+    def __init__(
+        self, decoder_path: Callable[[str], bool], epsilon: float, *, every_row: bool = False
+    ) -> None:
+        self._visibility = Visibility()
         self._is_decoder = decoder_path
-        self._learns = True
-        self._batch, self._number = Batch(), 0
-        self.heads: dict[str, HeadSums] = {}
+        self._every_row = every_row
+        self._batch, self._number, self._scale = Batch(), 0, PLAIN
+        self.epsilon = epsilon
+        self.before: float | None = None
+        """The scale that rows are compared with."""
+        self.soft: HeadsByCall = {}
+        self.hard: dict[float, HeadsByCall] = {}
+        self.rows: dict[tuple[float, int, str], Rows] = {}
         self.mask_overtaken: set[str] = set()
 
-    def prepare(self, number: int, batch: Batch, *, scaled: bool) -> None:
-        """Set which batch comes next, and whether the network is scaled."""
-        self._number, self._batch, self._learns = number, batch, not scaled
+    def forget(self) -> None:
+        """Release the visibility maps of the batches so far."""
+        self._visibility.maps.clear()
+
+    def prepare(self, number: int, batch: Batch, scale: float) -> None:
+        """Set which batch comes next, and at which scale."""
+        self._number, self._batch, self._scale = number, batch, scale
 
     def __call__(self, call: AttentionCall) -> None:
         """Measure one call, block of queries by block of queries."""
         blocks: list[Tensor] = []
+        self.rows.pop((self._scale, self._number, call.name), None)
         for start, stop, scores in call.blocks():
             visible = self._visible(call, start, stop, scores)
             blocks.append(visible)
             counted = self._counted(call, start, stop, visible)
-            if self._learns:
-                measures = soft_measures(scores, visible, start, call)
-            else:
-                measures = self._hard(call, scores, visible, counted)
-            self._sums(call, counted).add(measures, counted)
-        if self._learns:
+            if self._scale == PLAIN:
+                found = self.soft.setdefault(call.name, HeadSums())
+                found.add(soft_measures(scores, visible, start, call), counted)
+            if self._scale != PLAIN or self._every_row:
+                self._check_mask(call, scores, visible, counted)
+                rows = row_evidence(scores, visible, self.epsilon)
+                sums = self.hard.setdefault(self._scale, {}).setdefault(call.name, HeadSums())
+                sums.add(hard_measures(rows, self._compared(call, start, rows)), counted)
+        if self._scale == PLAIN:
             self._visibility.learn((self._number, call.name), blocks)
 
+    def _compared(self, call: AttentionCall, start: int, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Which rows are still and which are blurred since the scale before; keeps the rows of a sample."""
+        none = torch.zeros_like(rows.settled)
+        if not self._every_row:
+            return none, none
+        key = (self._number, call.name)
+        kept = self.rows.get((self._scale, *key))
+        self.rows[self._scale, *key] = rows if kept is None else kept.joined(rows)
+        before = self.rows.get((self.before, *key)) if self.before is not None else None
+        if before is None:
+            return none, none
+        part = before.part(start, start + rows.seen.shape[2])
+        return rows.still(part), rows.blurred(part)
+
     def _visible(self, call: AttentionCall, start: int, stop: int, scores: Tensor) -> Tensor:
-        if self._learns:
-            return scores > HIDDEN
+        if self._scale == PLAIN:
+            return ~(scores <= HIDDEN)  # NaN is a score too, a broken one
         return self._visibility.maps[self._number, call.name][:, :, start:stop]
 
     def _counted(self, call: AttentionCall, start: int, stop: int, visible: Tensor) -> Tensor:
@@ -98,19 +136,17 @@ class AttentionObserver:
         mask = query_mask(self._batch, call, self._is_decoder(call.module))
         return (sees if mask is None else sees & mask[:, None, start:stop].to(sees.device)).to(torch.float64)
 
-    def _hard(self, call: AttentionCall, scores: Tensor, visible: Tensor, counted: Tensor) -> Measures:
-        weights = scores.softmax(-1)
-        if not bool(visible.all()):
-            on_hidden = weights.masked_fill(visible, 0).sum(-1) * counted
-            if bool((on_hidden > 1e-3).any()):
-                self.mask_overtaken.add(call.name)
-        return hard_measures(weights, visible)
+    def _check_mask(self, call: AttentionCall, scores: Tensor, visible: Tensor, counted: Tensor) -> None:
+        """Note a call whose scores exceed a finite mask, so that hidden positions get weight."""
+        if bool(visible.all()):
+            return
+        highest = scores.masked_fill(visible, -torch.inf).amax(-1)
+        overtaken = highest > scores.masked_fill(~visible, -torch.inf).amax(-1) - _SEEN
+        if bool((overtaken & (counted > 0)).any()):
+            self.mask_overtaken.add(call.name)
 
-    def _sums(self, call: AttentionCall, counted: Tensor) -> HeadSums:
-        found = self.heads.setdefault(call.name, HeadSums(torch.zeros((), dtype=torch.float64)))
-        if self._learns:
-            found.queries += counted.sum().cpu()
-        return found
+
+_SEEN = 6.9  # below the largest visible score by less than this, a hidden position has a weight of 1e-3
 
 
 def soft_measures(scores: Tensor, visible: Tensor, start: int, call: AttentionCall) -> Measures:
@@ -124,14 +160,38 @@ def soft_measures(scores: Tensor, visible: Tensor, start: int, call: AttentionCa
     }
 
 
-def hard_measures(weights: Tensor, visible: Tensor) -> Measures:
-    """For each query of the saturated network: the visible positions it attends to, number and share."""
-    attended = ((weights > ATTENDED) & visible).sum(-1).to(torch.float64)
+def hard_measures(rows: Rows, compared: tuple[Tensor, Tensor]) -> Measures:
+    """For each query of a scaled network: what it attends to, in parts by how certain that is.
+
+    `known` rows are soft in the limit too. `alone` is the share that one position has.
+    """
+    known, blurred = compared
+    soft = rows.soft & ~known
+    rest = ~(rows.settled | known | soft)
+    count, split = rows.attended, rows.attended > 1
+    share, alone, most = count / rows.seen, 1 / rows.seen, rows.most / rows.seen
     return {
-        "positions": attended,
-        "squares": attended.square(),
-        "split": (attended > 1).to(torch.float64),
-        "share": attended / visible.sum(-1).clamp_min(1),
+        "settled": rows.settled | known,
+        "known": known,
+        "soft": soft,
+        "lost": rows.lost,
+        "blurred": blurred,
+        "positions": count,
+        "squares": count.square(),
+        "split": split & ~rows.lost,
+        "share": share,
+        "settled split": rows.settled & split,
+        "settled share": rows.settled * share,
+        "settled alone": rows.settled * alone,
+        "known split": known & split,
+        "known share": known * share,
+        "soft split": soft & split,
+        "soft share": soft * share,
+        "soft alone": soft * alone,
+        "soft most": soft * most,
+        "rest split": rest & (rows.most > 1),
+        "rest alone": rest * alone,
+        "rest most": rest * most,
     }
 
 

@@ -1,0 +1,201 @@
+"""Climb the scales on a small sample of the text, until layers and heads no longer change or precision ends.
+
+The limit c → ∞ is not at any fixed c: a network whose queries and keys are tiny is still soft at 2^10, and
+in float32 a large scale shows rounding instead of ties. So a few sentences are run at rising scales. They
+show from which scale on each layer and each head stays the same, and which scale the full text needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from normscope.errors import ScaleOverflow
+from normscope.network.running.batches import Batch
+from normscope.network.running.passes import PLAIN, run_watched
+from normscope.network.running.precision import in_float64
+from normscope.network.running.scaling import check_scale, scaled
+from normscope.network.settling.head_types import (
+    HeadEvidence,
+    HeadKey,
+    HeadType,
+    HeadTypes,
+    Trust,
+    head_evidence,
+)
+from normscope.network.settling.watchers import HeadWatcher, StateComparison, precision_of
+from normscope.network.watching.block_lists import BlockList
+from normscope.network.watching.hidden_states import Edge
+
+USUAL = 2.0**10
+"""The scale of the full text unless the climb asks for a larger one: the literature's 1000, made exact."""
+
+LADDER = (2.0, 4.0, 8.0, 16.0, 32.0, 128.0, USUAL)
+STRIDE = 2.0**7
+"""From one scale to the next above the ladder: two decades."""
+
+ABOVE = USUAL * STRIDE
+"""Two decades above the usual scale."""
+
+DECADES = 100.0
+"""Something has settled if it stays the same while the scale grows by this factor."""
+
+_HIGHEST = 2.0**80
+_REGRESS = 0.02  # of a head's rows: more that were certain and are not now show the end of precision
+_FEW = 4  # rows: fewer show nothing
+_OPEN = 0.1  # of a head's rows: with more unsettled ones, layers above it have no limit yet either
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What the sample showed at each scale, the plain network (scale 1) first."""
+
+    scales: tuple[float, ...]
+    cosines: Mapping[Edge, tuple[float, ...]]
+    same: Mapping[Edge, tuple[bool, ...]]
+    """Whether the layer's cosine at each scale is that of the last one."""
+    evidence: tuple[Mapping[HeadKey, HeadEvidence], ...]
+    trust: Mapping[HeadKey, Trust]
+
+    def layer_settles_at(self, edge: Edge) -> float | None:
+        """The scale from which the layer's cosine stays the same for two decades and more; None if none."""
+        return self._first(lambda first: all(self.same[edge][first:]))
+
+    def head_settles_at(self, key: HeadKey, types: HeadTypes) -> float | None:
+        """The scale from which the head's type is certain and stays the same; None if there is none."""
+        found = self.types_of(key, types)
+        return self._first(lambda first: found[first] != "undecided" and len(set(found[first:])) == 1)
+
+    def types_of(self, key: HeadKey, types: HeadTypes) -> list[HeadType]:
+        """The head's type at each scale; undecided where it was not seen."""
+        trust = self.trust[key]
+        return [scale[key].type(types, trust)[0] if key in scale else "undecided" for scale in self.evidence]
+
+    def types_at(self, scale: float, types: HeadTypes) -> dict[HeadKey, HeadType]:
+        """The type of every head at one of the scales."""
+        seen = self.evidence[self.scales.index(scale)]
+        return {key: found.type(types, self.trust[key])[0] for key, found in seen.items()}
+
+    def open_heads(self, scale: float, types: HeadTypes) -> list[HeadKey]:
+        """The heads whose limit is not in sight at one of the scales: undecided, with many unsettled rows."""
+        seen = self.evidence[self.scales.index(scale)]
+        kinds = self.types_at(scale, types)
+        return [key for key in seen if kinds[key] == "undecided" and seen[key].parts["settled"] < 1 - _OPEN]
+
+    def around(self, at: int, key: HeadKey) -> list[HeadEvidence]:
+        """The evidence of a head at one of the scales, and at the next."""
+        return [scale[key] for scale in self.evidence[at : at + 2] if key in scale]
+
+    def _first(self, same: Callable[[int], bool]) -> float | None:
+        high_enough = [i for i, scale in enumerate(self.scales) if self.scales[-1] >= DECADES * scale]
+        return next((self.scales[i] for i in high_enough if same(i)), None)
+
+
+class SampleRun:
+    """Runs a sample at one scale after another; its plain pass stays in memory."""
+
+    def __init__(
+        self, model: nn.Module, batches: Sequence[Batch], lists: Sequence[BlockList], *, float64: bool
+    ) -> None:
+        self._model, self._batches = model, batches
+        self._float64 = float64
+        self.states = StateComparison(model, lists)
+        self.heads = HeadWatcher(model, lists, 0.0, every_row=True)
+        self.scales: list[float] = []
+        self.run(PLAIN, float64=float64)
+
+    def run(self, scale: float, *, float64: bool) -> None:
+        """One pass over the sample at this scale, which replaces an earlier one."""
+        observer = self.heads.observer
+        observer.epsilon = precision_of(self._model, float64)
+        observer.before = max((other for other in self.scales if other < scale), default=None)
+        observer.hard.pop(scale, None)
+        for sums in self.states.sums.values():
+            sums.pop(scale, None)
+        with scaled(self._model, scale), in_float64(float64):
+            for number, batch in enumerate(self._batches):
+                views = [watcher.watching(number, batch, scale) for watcher in (self.states, self.heads)]
+                run_watched(self._model, batch, views)
+        self.scales = sorted({*self.scales, scale})
+
+    def try_to_run(self, scale: float, *, float64: bool) -> bool:
+        """Run at this scale; False if the parameters or the states overflow, or rounding takes over."""
+        try:
+            check_scale(self._model, scale)
+        except ScaleOverflow:
+            return False
+        self.run(scale, float64=float64)
+        if self.finite(scale) and not (float64 and self._blurred(scale)):
+            return True
+        self.scales.remove(scale)
+        return False
+
+    def finite(self, scale: float) -> bool:
+        """Whether all states and scores at this scale are numbers."""
+        means = [sums[scale].mean for sums in self.states.sums.values() if scale in sums]
+        lost = any(bool(s.sums["lost"].any()) for s in self.heads.observer.hard.get(scale, {}).values())
+        return all(map(math.isfinite, means)) and not lost
+
+    def _blurred(self, scale: float) -> bool:
+        """Whether some head has lost rows in rounding that were certain at the scale before."""
+        found = self.heads.observer.hard.get(scale, {}).values()
+        return any(
+            bool((sums.sums["blurred"] > max(_FEW, _REGRESS * float(sums.queries))).any()) for sums in found
+        )
+
+    def evidence(self, scale: float) -> dict[HeadKey, HeadEvidence]:
+        """What the sample shows of every head at one scale."""
+        return dict(head_evidence(self.heads.observer.hard.get(scale, {})))
+
+    def result(self, trust: Mapping[HeadKey, Trust], tolerance: float) -> Climb:
+        """What was seen at the scales so far."""
+        last = self.scales[-1]
+        edges = [edge for edge, sums in self.states.sums.items() if last in sums]
+        later = self.scales[1:]
+        cosines = {edge: (1.0, *(self.states.sums[edge][scale].mean for scale in later)) for edge in edges}
+        same = {
+            edge: (
+                abs(1.0 - cosines[edge][-1]) <= tolerance,
+                *(self.states.change(edge, scale, last).within(tolerance) for scale in later),
+            )
+            for edge in edges
+        }
+        evidence = tuple(map(self.evidence, self.scales))
+        known = {key: trust.get(key, Trust()) for scale in evidence for key in scale}
+        return Climb(tuple(self.scales), cosines, same, evidence, known)
+
+
+class Settings(Protocol):
+    """What a climb depends on: the names of heads, and the tolerance of cosines."""
+
+    @property
+    def types(self) -> HeadTypes: ...  # noqa: D102
+    @property
+    def tolerance(self) -> float: ...  # noqa: D102
+
+
+def climb_on(run: SampleRun, trust: Mapping[HeadKey, Trust], settings: Settings, *, float64: bool) -> None:
+    """Climb above the ladder until everything has settled, or precision ends."""
+    bad = math.inf
+    while _asks_for_more(run.result(trust, settings.tolerance), settings, below=math.isfinite(bad)):
+        good = run.scales[-1]
+        scale = good * STRIDE if math.isinf(bad) else 2.0 ** ((math.log2(good) + math.log2(bad)) // 2)
+        if scale > _HIGHEST or scale <= good:
+            break
+        if not run.try_to_run(scale, float64=float64):
+            bad = scale
+
+
+def _asks_for_more(found: Climb, settings: Settings, *, below: bool) -> bool:
+    """Whether a larger scale could settle a layer or a soft head; `below` a scale that failed, any head."""
+    if any(found.layer_settles_at(edge) is None for edge in found.cosines):
+        return True
+    return any(
+        found.head_settles_at(key, settings.types) is None
+        for key, evidence in found.evidence[-1].items()
+        if below or evidence.parts["soft"] > 0
+    )

@@ -1,0 +1,113 @@
+"""What one row of scaled attention scores proves about the limit of its softmax.
+
+In the limit a query attends evenly to the positions that tie for the largest score. At a finite scale and in
+a finite precision, a row shows this only if the largest scores, and nothing else, lie within rounding of
+each other, and the next different score is well below them: below rounding, and below what softmax needs to
+ignore it. Such a row is settled. A row may also have a soft limit: differences that stay the same while the
+scale grows. Any other row only gives bounds on the number of positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ATTENDED = 1e-5
+"""A position counts as attended when its weight exceeds this."""
+
+LEFT_OUT = 1e-6
+"""In a settled row, softmax gives all other positions together less than this."""
+
+ROUNDINGS = 2.0**6
+"""Scores within this many roundings of the largest magnitude in the row cannot be told apart."""
+
+CLEARLY = 4.0
+"""A difference is real if it exceeds rounding by this factor."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one call or block, each field [batch, heads, queries].
+
+    `attended` is the best estimate of the positions attended to, `most` an upper bound. `settled` rows are
+    certain, except that those which tie need float64 to be confirmed; `soft` rows need a larger scale or have
+    a soft limit; `lost` rows are not finite; the others need a higher precision. `gap` is the difference
+    between the largest score and the next different one; in `rough` rows rounding exceeds a score of 1.
+    """
+
+    seen: Tensor
+    attended: Tensor
+    most: Tensor
+    settled: Tensor
+    soft: Tensor
+    lost: Tensor
+    rough: Tensor
+    gap: Tensor
+
+    def still(self, before: Rows) -> Tensor:
+        """Which soft rows are as they were at a smaller scale: what they show is their limit."""
+        same_gap = (self.gap - before.gap).abs() <= _CHANGE * self.gap
+        return self.soft & before.soft & ~self.rough & same_gap & (self.attended == before.attended)
+
+    def blurred(self, before: Rows) -> Tensor:
+        """Which rows surely attended to one position at a smaller scale, and are lost in rounding now."""
+        alone = before.settled & (before.attended == 1)
+        return alone & self.rough & ~(self.settled & (self.attended == 1))
+
+    def joined(self, other: Rows) -> Rows:
+        """These rows and those of the next block of queries."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Rows(*(torch.cat(pair, dim=2) for pair in pairs))
+
+    def part(self, start: int, stop: int) -> Rows:
+        """The rows of some of the queries."""
+        return Rows(*(values[:, :, start:stop] for values in vars(self).values()))
+
+
+_CHANGE = 0.25  # a difference that grows with the scale at least doubles from one scale to the next
+
+
+def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> Rows:
+    """What the scores of some queries show; `epsilon` is the relative precision of the network's numbers."""
+    seen = visible.sum(-1).clamp_min(1)
+    everything = bool(visible.all())
+    largest = (scores if everything else scores.masked_fill(~visible, -torch.inf)).amax(-1, keepdim=True)
+    smallest = (scores if everything else scores.masked_fill(~visible, torch.inf)).amin(-1, keepdim=True)
+    size = torch.maximum(largest.abs(), smallest.abs())
+    below = largest - scores
+    if not everything:
+        below.masked_fill_(~visible, torch.inf)
+    rounding = size * (ROUNDINGS * epsilon)
+    needed = torch.log(seen.to(scores.dtype) / LEFT_OUT)[..., None].expand_as(size)
+    ties = (below <= rounding).sum(-1)
+    most = (below <= torch.maximum(needed, CLEARLY * rounding)).sum(-1)
+    lost = ~torch.isfinite(size.squeeze(-1))
+    settled = (ties == most) & ~lost
+    soft, attended, gap = _unsettled_rows(below, rounding, needed, ~settled, ties)
+    return Rows(
+        seen=seen.expand_as(ties),
+        attended=attended.masked_fill(lost, 0),
+        most=torch.where(lost, seen, most),
+        settled=settled,
+        soft=soft & ~lost,
+        lost=lost,
+        rough=rounding.squeeze(-1) > 1,
+        gap=gap,
+    )
+
+
+def _unsettled_rows(
+    below: Tensor, rounding: Tensor, needed: Tensor, rows: Tensor, ties: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which of `rows` are soft, the positions with weight (else the ties), and the first real difference."""
+    soft, attended = torch.zeros_like(rows), ties.clone()
+    gap = torch.zeros(rows.shape, dtype=below.dtype, device=below.device)
+    chosen = below[rows]
+    if len(chosen):
+        real = chosen > CLEARLY * rounding[rows]
+        gap[rows] = chosen.masked_fill(~real, torch.inf).amin(-1)
+        soft[rows] = gap[rows] <= needed[rows].squeeze(-1)
+        attended[rows] = ((-chosen).softmax(-1) > ATTENDED).sum(-1).clamp_min(1)
+    return soft, attended, gap

@@ -1,0 +1,87 @@
+"""What rows of scores prove: against exact arithmetic on rows whose limit is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from normscope.network.settling.head_types import HeadEvidence, HeadTypes, Trust
+from normscope.network.watching.attention_maps import hard_measures
+from normscope.network.watching.row_evidence import row_evidence
+
+EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
+
+
+def rows_of(scores, visible=None, dtype=torch.float64):
+    scores = torch.tensor(scores, dtype=dtype)[None, None]
+    seen = torch.ones_like(scores, dtype=torch.bool) if visible is None else torch.tensor(visible)[None, None]
+    return row_evidence(scores, seen, EPSILON[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_clear_gap_is_one_position_and_equal_scores_are_a_tie(dtype):
+    rows = rows_of([[100.0, 0.0, 0.0], [100.0, 100.0, 0.0], [7.0, 7.0, 7.0]], dtype=dtype)
+    assert rows.settled.all() and rows.attended.flatten().tolist() == [1, 2, 3]
+
+
+def test_a_real_but_small_gap_is_soft_until_it_is_larger_than_softmax_needs():
+    needed = math.log(3 / 1e-6)
+    for gap, settled in ((0.1, False), (needed - 0.1, False), (needed + 0.1, True), (1000.0, True)):
+        rows = rows_of([[gap, 0.0, -50.0]])
+        assert bool(rows.settled) is settled and bool(rows.soft) is not settled
+        others = 1 - torch.tensor([gap, 0.0, -50.0]).double().softmax(-1).max()
+        assert not settled or others < 1e-6
+
+
+def test_a_gap_below_rounding_is_no_evidence_against_a_tie():
+    """The same difference of 4, at 1e9: two scores in float64, one in float32."""
+    scores = [[1e9 + 4.0, 1e9, 0.0]]
+    assert rows_of(scores, dtype=torch.float32).attended.item() == 2
+    wide = rows_of(scores, dtype=torch.float64)
+    assert wide.soft.item() and wide.gap.item() == 4.0
+
+
+def test_overflow_is_neither_one_position_nor_a_tie():
+    rows = rows_of([[math.inf, 1.0, 2.0], [math.nan, 1.0, 2.0]])
+    assert rows.lost.all() and not rows.settled.any() and rows.most.flatten().tolist() == [3, 3]
+
+
+def test_hidden_positions_are_not_rows_of_their_own():
+    rows = rows_of([[5.0, 80.0, -math.inf]], visible=[[True, False, False]])
+    assert rows.settled.item() and rows.attended.item() == 1 and rows.seen.item() == 1
+
+
+def test_differences_that_stay_are_a_soft_limit_and_those_that_grow_are_not():
+    before, after = rows_of([[3.0, 0.0, -90.0]] * 2), rows_of([[3.1, 0.0, -9000.0], [6.0, 0.0, -9000.0]])
+    assert after.still(before).flatten().tolist() == [True, False]
+
+
+def test_types_are_decided_only_if_every_value_in_the_bounds_has_the_same_one():
+    """Brute force over all completions of the rows that are not settled."""
+    torch.manual_seed(0)
+    types, generator = HeadTypes(), torch.Generator().manual_seed(1)
+    decided = 0
+    for _ in range(300):
+        gaps = (
+            torch.randint(0, 2, (6, 4), generator=generator)
+            * torch.tensor([0.0, 4.0, 60.0])[torch.randint(0, 3, (6, 1), generator=generator)]
+        )
+        scores = -gaps.double()
+        rows = row_evidence(scores[None, None], torch.ones(1, 1, 6, 4, dtype=torch.bool), 2.0**-52)
+        none = torch.zeros_like(rows.settled)
+        parts = {k: float(v.double().mean()) for k, v in hard_measures(rows, (none, none)).items()}
+        kind, _ = HeadEvidence(parts, 0.0).type(types, Trust(ties=True))
+        ranges = [
+            [int(rows.attended[0, 0, i])] if rows.settled[0, 0, i] else range(1, int(rows.most[0, 0, i]) + 1)
+            for i in range(6)
+        ]
+        possible = {
+            types.name(sum(n > 1 for n in counts) / 6, sum(counts) / 24)[0]
+            for counts in itertools.product(*ranges)
+        }
+        assert kind == "undecided" or possible == {kind}
+        decided += kind != "undecided"
+    assert 50 < decided < 300

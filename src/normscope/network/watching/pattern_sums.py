@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normscope.network.watching.pattern_labels import PATTERNS, PatternKeys, QueryBlock
 
@@ -22,12 +22,15 @@ _UNIFORM = [PATTERNS.index("uniform"), COLUMNS - 1]
 
 @dataclass(frozen=True)
 class _Few:
-    """Patterns with few keys: index and membership, [batch, queries, entries], and each entry's column."""
+    """Patterns with few keys: index and membership, [batch, queries, entries].
+
+    `pattern` is 1 where an entry belongs to a pattern, [entries, patterns].
+    """
 
     index: Tensor
     keys: Tensor
     clear: Tensor
-    column: Tensor
+    pattern: Tensor
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ class PatternSums:
         found = torch.zeros(batch, heads, COLUMNS, dtype=torch.float64, device=weights.device)
         if self.few is not None:
             picked = weights.gather(-1, self.few.index[:, None].expand(batch, heads, queries, -1))
-            for offset, member in ((0, self.few.keys), (len(PATTERNS), self.few.clear)):
-                by_entry = (picked * member[:, None]).sum(2).to(torch.float64)
-                found.index_add_(2, self.few.column + offset, by_entry)
+            sums = [(picked * member[:, None]).sum(2) for member in (self.few.keys, self.few.clear)]
+            by_entry = torch.stack(sums, 2).to(torch.float64)  # [batch, heads, 2, entries]
+            found += (by_entry @ self.few.pattern).flatten(2)
         if self.many is not None:
             flat = weights.reshape(batch, heads, queries * keys)
             found[..., self.many.column] += torch.bmm(flat, self.many.member.transpose(1, 2)).to(
@@ -112,8 +115,9 @@ def _few(patterns: Mapping[int, PatternKeys], dtype: torch.dtype) -> _Few | None
     index = torch.cat([index for _, _, index in few], -1)
     member = torch.cat([keys.member for _, keys, _ in few], -1).to(dtype)
     clear = torch.cat([keys.clear for _, keys, _ in few], -1).to(dtype)
-    columns = [column for column, _, index in few for _ in range(index.shape[-1])]
-    return _Few(index, member, clear, torch.tensor(columns, device=index.device))
+    columns = torch.tensor([column for column, _, index in few for _ in range(index.shape[-1])])
+    pattern = nn.functional.one_hot(columns, len(PATTERNS)).to(index.device, torch.float64)
+    return _Few(index, member, clear, pattern)
 
 
 def _many(patterns: Mapping[int, PatternKeys], dtype: torch.dtype) -> _Many | None:

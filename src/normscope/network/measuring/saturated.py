@@ -68,7 +68,7 @@ class _SaturatedAttention:
             return self._attend(call, arguments)
         result = proceed()
         weights = torch.cat([saturated_weights(scores, self._ties) for _, _, scores in call.blocks()], dim=2)
-        return _shaped_like(weights, result)
+        return call.restore(weights).reshape(result.shape).to(result.dtype)
 
     def _attend(self, call: AttentionCall, arguments: Sdpa) -> Tensor:
         values = arguments.values()
@@ -85,10 +85,3 @@ def saturated_weights(scores: Tensor, ties: float = TIES) -> Tensor:
     highest = scores.amax(-1, keepdim=True)
     tied = (scores >= highest - ties * highest.abs()) & ~hidden
     return tied / tied.sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
-
-
-def _shaped_like(weights: Tensor, result: Tensor) -> Tensor:
-    """Weights [batch, heads, queries, keys] in the shape and dtype of the model's own softmax."""
-    if weights.shape[-2:] != result.shape[-2:]:  # softmax over the last axis but one
-        weights = weights.transpose(-1, -2)
-    return weights.reshape(result.shape).to(result.dtype)

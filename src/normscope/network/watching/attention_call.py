@@ -14,11 +14,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from normscope.network.watching.softmax_layouts import Known, Layout, layout_of, widened
+
 HIDDEN = -5000.0
 """A score below this comes from a mask: −inf, the dtype's smallest number, −1e9 or −1e4."""
 
 _BLOCK = 1 << 21  # scores in memory at once
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "nheads")
+
+
+def _unchanged(weights: Tensor) -> Tensor:
+    return weights
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,10 @@ class AttentionCall:
 
     `module` is the path of the module that called, `number` counts its calls within
     one forward pass from 1, `block(i, j)` returns the scores of queries i … j−1 as
-    [batch, heads, j−i, keys], with −inf at positions that a boolean mask hides.
+    [batch, heads, j−i, keys], with −inf at positions that a boolean mask hides. `head` is the
+    index of its first head among those of the module: a module that loops over its heads makes
+    one call for each. In cross-attention (`cross`) the keys come from another sequence than the
+    queries. `restore` gives weights [batch, heads, queries, keys] the layout of the model's own.
     """
 
     module: str
@@ -37,6 +46,9 @@ class AttentionCall:
     queries: int
     keys: int
     block: Callable[[int, int], Tensor]
+    head: int = 0
+    cross: bool = False
+    restore: Callable[[Tensor], Tensor] = _unchanged
 
     @property
     def name(self) -> str:
@@ -63,27 +75,28 @@ class Sdpa:
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
+    split: int = 1
+    """How many heads share the first axis of tensors of rank 3."""
 
     def call(self, module: str, number: int) -> AttentionCall:
         """The call as an AttentionCall; leading axes beyond [batch, heads] are folded into the batch."""
-        *_, queries, _ = self.query.shape
-        batch, heads = _leading(self.query)
+        batch, heads, queries, _ = self._as_heads(self.query).shape
         return AttentionCall(module, number, batch, heads, queries, self.key.shape[-2], self.scores)
 
     def scores(self, start: int, stop: int) -> Tensor:
         """query · keyᵀ · scale + mask for queries start … stop−1, in float32 or wider."""
-        query = _as_heads(self.query)[:, :, start:stop]
+        query = self._as_heads(self.query)[:, :, start:stop]
         scale = 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
         key = self._grouped(self.key, query.shape[1])
-        scores = _widened(query) * scale @ _widened(key).transpose(-1, -2)
+        scores = widened(query) * scale @ widened(key).transpose(-1, -2)
         return self._masked(scores, start, stop)
 
     def values(self) -> Tensor:
         """The values, one per query head, as [batch, heads, keys, width]."""
-        return self._grouped(self.value, _leading(self.query)[1])
+        return self._grouped(self.value, self._as_heads(self.query).shape[1])
 
     def _grouped(self, tensor: Tensor, heads: int) -> Tensor:
-        tensor = _as_heads(tensor)
+        tensor = self._as_heads(tensor)
         repeats = heads // tensor.shape[1] if self.enable_gqa else 1
         return tensor if repeats == 1 else tensor.repeat_interleave(repeats, 1)
 
@@ -95,75 +108,62 @@ class Sdpa:
         if self.attn_mask is None:
             return scores
         mask = self.attn_mask.expand(*self.attn_mask.shape[:-2], self.query.shape[-2], scores.shape[-1])
-        mask = (_as_heads(mask) if mask.dim() > 2 else mask)[..., start:stop, :]
+        mask = (self._as_heads(mask) if mask.dim() > 2 else mask)[..., start:stop, :]
         return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
+    def _as_heads(self, tensor: Tensor) -> Tensor:
+        """[…, heads, length, width] as [batch, heads, length, width]; rank 3 is [batch·split, length, width]."""
+        if tensor.dim() == 2:
+            return tensor[None, None]
+        if tensor.dim() == 3:
+            shared = self.split > 1 and tensor.shape[0] == self.query.shape[0]
+            return tensor.unflatten(0, (-1, self.split)) if shared else tensor[:, None]
+        return tensor.flatten(0, -4)
 
-def softmax_call(
-    scores: Tensor, dim: int, owner: nn.Module, position: tuple[str, int]
-) -> AttentionCall | None:
-    """The attention call of a softmax; None if it is not attention (a vocabulary, a router of experts)."""
-    dim = dim % scores.dim() if scores.dim() else 0
-    if not is_attention(scores, dim, owner, position[0]):
-        return None
-    maps = fold(scores if dim == scores.dim() - 1 else scores.transpose(-1, -2), head_count(owner))
+
+def softmax_call(scores: Tensor, dim: int, known: Known, position: tuple[str, int]) -> AttentionCall:
+    """The attention call of a softmax over `dim`."""
+    layout: Layout = layout_of(scores, dim, known)
+    maps = layout.arrange(scores)
     batch, heads, queries, keys = maps.shape
-    return AttentionCall(*position, batch, heads, queries, keys, lambda i, j: _widened(maps[:, :, i:j]))
+
+    def block(start: int, stop: int) -> Tensor:
+        return widened(maps[:, :, start:stop])
+
+    return AttentionCall(*position, batch, heads, queries, keys, block, restore=layout.restore)
 
 
-def is_attention(scores: Tensor, dim: int, owner: nn.Module, path: str) -> bool:
-    """Whether a softmax normalises attention scores, judged by rank, axis, shape and calling module.
+def is_attention(scores: Tensor, dim: int, attends: bool, product: bool) -> bool:
+    """Whether a softmax normalises attention scores, judged by rank, axis, shape and origin.
 
-    Rank 4 and 5 are [batch, heads, queries, keys] and its variants. Rank 3 may be
-    [batch·heads, queries, keys] or [batch, tokens, vocabulary]: it counts as attention
-    if it is square or if an attention module called.
+    `attends` says whether an attention module called, `product` whether the scores are a product of
+    two activations. Rank 4 and 5 are [batch, heads, queries, keys] in some order. Rank 3
+    may be [batch·heads, queries, keys] or [batch, tokens, vocabulary]: it counts as attention if it
+    is square or if an attention module called. One weight per position is pooling.
     """
     rank = scores.dim()
-    if rank < 2 or rank > 5 or dim < rank - 2 or not scores.is_floating_point():
+    if rank < 2 or rank > 5 or not scores.is_floating_point():
         return False
+    axis = dim % rank
+    if rank >= 4:
+        return product or axis >= rank - 2
     square = scores.shape[-1] == scores.shape[-2]
-    attends = _is_attention_module(owner, path)
-    return rank >= 4 or (rank == 3 and (square or attends)) or (rank == 2 and square and attends)
-
-
-def fold(scores: Tensor, heads: int | None) -> Tensor:
-    """Scores of rank 2 to 5 as [batch, heads, queries, keys]."""
-    if scores.dim() == 2:
-        return scores[None, None]
-    if scores.dim() == 3:
-        split = heads if heads and scores.shape[0] % heads == 0 else 1
-        return scores.reshape(-1, split, *scores.shape[1:])
-    if scores.dim() == 5:
-        grouped = heads is not None and scores.shape[1] * scores.shape[2] == heads
-        return scores.flatten(1, 2) if grouped else scores.flatten(0, 1)
-    return scores
+    if axis == rank - 1:
+        return (rank == 3 and (square or attends)) or (rank == 2 and square and attends)
+    return axis == rank - 2 and attends and (square or (product and scores.shape[-1] > 1))
 
 
 def head_count(owner: nn.Module) -> int | None:
     """The number of heads that a module states in one of its attributes."""
-    counts = (getattr(owner, name, None) for name in _HEAD_COUNTS)
-    return next((count for count in counts if isinstance(count, int) and count > 0), None)
+    for name in _HEAD_COUNTS:
+        stated = getattr(owner, name, None)
+        count = len(stated) if isinstance(stated, nn.ModuleList) else stated
+        if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+            return count
+    return None
 
 
-def _is_attention_module(owner: nn.Module, path: str) -> bool:
-    return (
-        "att" in f"{type(owner).__name__} {path.rpartition('.')[2]}".lower() or head_count(owner) is not None
-    )
-
-
-def _leading(tensor: Tensor) -> tuple[int, int]:
-    folded = _as_heads(tensor)
-    return folded.shape[0], folded.shape[1]
-
-
-def _as_heads(tensor: Tensor) -> Tensor:
-    """[…, heads, length, width] as [batch, heads, length, width]; rank 3 is [batch, length, width]."""
-    if tensor.dim() == 2:
-        return tensor[None, None]
-    if tensor.dim() == 3:
-        return tensor[:, None]
-    return tensor.flatten(0, -4)
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+def is_attention_module(module: nn.Module, path: str) -> bool:
+    """Whether a module's name or class says that it attends, or it states a number of heads."""
+    name = f"{type(module).__name__} {path.rpartition('.')[2]}".lower()
+    return "att" in name or head_count(module) is not None

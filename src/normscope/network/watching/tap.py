@@ -1,6 +1,6 @@
 """The tap: every attention call of a model and the module it came from, without changing the model.
 
-A `TorchFunctionMode` sees `scaled_dot_product_attention` and `softmax` wherever
+A `TorchFunctionMode` sees `scaled_dot_product_attention` and `softmax`, also written out, wherever
 they are called from; forward hooks keep the stack of modules that are running.
 The original function is then called with its own arguments, so the model's
 output is the same to the bit.
@@ -9,9 +9,9 @@ output is the same to the bit.
 from __future__ import annotations
 
 import types
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
@@ -19,113 +19,127 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from normscope.network.watching.attention_call import AttentionCall, Sdpa, softmax_call
+from normscope.network.running.eval_mode import eager
+from normscope.network.watching.attention_call import (
+    AttentionCall,
+    Sdpa,
+    is_attention,
+    is_attention_module,
+    softmax_call,
+)
+from normscope.network.watching.head_positions import HeadPositions
+from normscope.network.watching.lineage import LINEAR, PRODUCT, SOFT, WEIGHTED
+from normscope.network.watching.running_modules import RunningModules
+from normscope.network.watching.softmax_layouts import shared_heads
+from normscope.network.watching.written_softmax import WrittenSoftmax
 
-__all__ = ["AttentionCall", "Handler", "intercept", "tap"]
+__all__ = ["AttentionCall", "Handler", "Proceed", "intercept", "tap"]
 
 Proceed: TypeAlias = Callable[[], Tensor]
 Handler: TypeAlias = Callable[[AttentionCall, Proceed, Sdpa | None], Tensor]
 """Receives a call, a function that makes the original call, and its arguments; returns the call's result."""
 
+Unseen: TypeAlias = Callable[[str, str], None]
+"""Receives the path of a module and the name of an attention kernel whose scores cannot be seen."""
+
 _SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax)
+_KERNELS = ("flex_attention", "flash_att", "flashatt", "efficient_attention", "memory_efficient", "varlen_attn")
 
 
 @contextmanager
-def tap(model: nn.Module, observer: Callable[[AttentionCall], None]) -> Iterator[None]:
-    """Show each attention call to `observer`, which must not change anything."""
+def tap(
+    model: nn.Module, observer: Callable[[AttentionCall], None], unseen: Unseen | None = None
+) -> Iterator[None]:
+    """Show each attention call to `observer`, which must not change anything.
+
+    `unseen` is told of attention that runs in a kernel, where no scores can be seen.
+    """
 
     def look(call: AttentionCall, proceed: Proceed, _: Sdpa | None) -> Tensor:
         with torch.no_grad():
             observer(call)
         return proceed()
 
-    with intercept(model, look):
+    with intercept(model, look, unseen):
         yield
 
 
 @contextmanager
-def intercept(model: nn.Module, handler: Handler) -> Iterator[None]:
+def intercept(model: nn.Module, handler: Handler, unseen: Unseen | None = None) -> Iterator[None]:
     """Let `handler` compute the result of each attention call of the model."""
     fused = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
         stack.callback(torch.backends.mha.set_fastpath_enabled, fused)
         torch.backends.mha.set_fastpath_enabled(False)
-        modules = _RunningModules(model)
+        stack.enter_context(eager())
+        modules = RunningModules(model)
         stack.callback(modules.close)
-        stack.enter_context(_AttentionMode(handler, modules))
+        stack.enter_context(_AttentionMode(handler, modules, unseen))
         yield
-
-
-class _RunningModules:
-    """Which module is running now, from forward hooks on all modules."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._stack: list[tuple[str, nn.Module]] = []
-        self._calls: Counter[str] = Counter()
-        self._root = model
-        self._hooks = [hook for name, module in model.named_modules() for hook in self._watch(name, module)]
-
-    def _watch(self, name: str, module: nn.Module) -> list[Any]:
-        def enter(*_: Any) -> None:
-            if module is self._root:
-                self._stack.clear()
-                self._calls.clear()
-            self._stack.append((name, module))
-
-        def leave(*_: Any) -> None:
-            if self._stack and self._stack[-1][1] is module:
-                self._stack.pop()
-
-        first = module.register_forward_pre_hook(enter, prepend=True)
-        return [first, module.register_forward_hook(leave, always_call=True)]
-
-    def close(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    @property
-    def owner(self) -> tuple[str, nn.Module]:
-        """The innermost running module that is not an nn.Softmax; the model itself if none is running."""
-        running = [entry for entry in self._stack if not isinstance(entry[1], nn.Softmax)]
-        return running[-1] if running else ("", self._root)
-
-    def next_number(self, path: str) -> int:
-        return self._calls[path] + 1
-
-    def count(self, call: AttentionCall) -> None:
-        self._calls[call.module] += 1
 
 
 class _AttentionMode(TorchFunctionMode):
     """Sends attention calls to the handler; all other calls are made unchanged."""
 
-    def __init__(self, handler: Handler, modules: _RunningModules) -> None:
+    def __init__(self, handler: Handler, modules: RunningModules, unseen: Unseen | None) -> None:
         super().__init__()
-        self._handler = handler
-        self._modules = modules
+        self._handler, self._unseen = handler, unseen
+        self._modules, self._lineage = modules, modules.lineage
+        self._positions = HeadPositions(modules)
+        self._written = WrittenSoftmax()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
             with self:  # torch disables the mode here, but it must see the attention calls inside
                 return _open_multi_head_attention(*args, **kwargs)
-        call, arguments = self._recognise(func, args, kwargs)
-        if call is None:
-            return func(*args, **kwargs)
-        self._modules.count(call)
-        return self._handler(call, lambda: func(*args, **kwargs), arguments)
+        name = getattr(func, "__name__", "")
+        call, arguments = self._recognise(func, name, args, kwargs)
+        if call is not None:
+            result = self._handler(call, lambda: func(*args, **kwargs), arguments)
+            if arguments is None:
+                self._lineage.mark(result, SOFT)
+            return result
+        if self._unseen is not None and any(kernel in name for kernel in _KERNELS):
+            self._unseen(self._modules.owner.path, name)
+        result = func(*args, **kwargs)
+        self._lineage.observe(name, args, kwargs, result)
+        self._written.observe(name, args, kwargs, result)
+        return result
 
-    def _recognise(self, func: Any, args: Any, kwargs: Any) -> tuple[AttentionCall | None, Sdpa | None]:
-        path, owner = self._modules.owner
-        position = (path, self._modules.next_number(path))
+    def _recognise(
+        self, func: Any, name: str, args: Any, kwargs: Any
+    ) -> tuple[AttentionCall | None, Sdpa | None]:
         if func is F.scaled_dot_product_attention:
-            arguments = Sdpa(*args, **kwargs)
-            return arguments.call(*position), arguments
+            return self._sdpa(Sdpa(*args, **kwargs))
         if func in _SOFTMAXES:
             scores = args[0] if args else kwargs["input"]
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
-            return (None if dim is None else softmax_call(scores, dim, owner, position)), None
-        return None, None
+            return (None if dim is None else self._softmax(scores, dim)), None
+        written = self._written.recognise(name, args)
+        return (None if written is None else self._softmax(*written)), None
+
+    def _sdpa(self, arguments: Sdpa) -> tuple[AttentionCall, Sdpa]:
+        known = self._positions.known()
+        if arguments.query.dim() == 3:
+            split = shared_heads(arguments.query.shape[0], arguments.query.shape[1], known)
+            arguments = replace(arguments, split=split)
+        cross = self._modules.crosses(arguments.query, arguments.key)
+        return self._positions.placed(replace(arguments.call("", 1), cross=cross)), arguments
+
+    def _softmax(self, scores: Tensor, dim: int) -> AttentionCall | None:
+        """The attention call of a softmax; None if it is not attention (a vocabulary, a router of experts)."""
+        flags = self._lineage.flags(scores)
+        owner = self._modules.owner
+        attends = is_attention_module(owner.module, owner.path)
+        if flags & LINEAR and not flags & PRODUCT:
+            return None
+        if flags & WEIGHTED and scores.dim() <= 3 and not (attends and dim % scores.dim() == scores.dim() - 1):
+            return None
+        if not scores.dim() or not is_attention(scores, dim, attends, bool(flags & PRODUCT)):
+            return None
+        call = softmax_call(scores, dim, self._positions.known(), ("", 1))
+        return self._positions.placed(replace(call, cross=self._modules.scores_cross(scores)))
 
 
 def _without_override_check(function: Any) -> Any:

@@ -48,10 +48,10 @@ def attention_examples(
         soft = _maps(model, batch, len(tokens))
         with scaled(model, scale), in_float64(no_float64(model) is None):
             hard = _maps(model, batch, len(tokens))
-    chosen = [(head.module, head.head) for head in clearest(heads) if head.module in soft]
+    chosen = [(head.module, head.head) for head in clearest(heads) if (head.module, head.head) in soft]
     return [
-        AttentionExample(name, head, tuple(tokens), _rounded(soft[name][head]), _rounded(hard[name][head]))
-        for name, head in chosen
+        AttentionExample(*which, tuple(tokens), _rounded(soft[which]), _rounded(hard[which]))
+        for which in chosen
     ]
 
 
@@ -62,13 +62,14 @@ def clearest(heads: Heads) -> list[Head]:
     return [head for kind in HEAD_TYPES for head in heads.strongest(kind, HEADS_PER_TYPE)]
 
 
-def _maps(model: nn.Module, batch: Batch, size: int) -> dict[str, Tensor]:
-    """Each call's attention map of the first sentence, [heads, queries, keys], cut to the tokens shown."""
-    found: dict[str, Tensor] = {}
+def _maps(model: nn.Module, batch: Batch, size: int) -> dict[tuple[str, int], Tensor]:
+    """Each head's attention map of the first sentence, [queries, keys], cut to the tokens shown."""
+    found: dict[tuple[str, int], Tensor] = {}
 
     def look(call: AttentionCall) -> None:
         scores = call.block(0, min(size, call.queries))[0]
-        found[call.name] = scores.softmax(-1)[:, :, :size].float().cpu()
+        maps = scores.softmax(-1)[:, :, :size].float().cpu()
+        found.update({(call.name, call.head + index): weights for index, weights in enumerate(maps)})
 
     with tap(model, look):
         batch.run(model)

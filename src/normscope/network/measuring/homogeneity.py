@@ -9,7 +9,7 @@ slope does not show; the cosine of f(cθ) with its limit does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from normscope.network.running.batches import Batch, Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.scaling import check_scale, power_of_two, scaled
 from normscope.network.watching.block_lists import BlockList, find_blocks
+from normscope.network.watching.finite import blame_for_nonfinite
 from normscope.network.watching.hidden_states import (
     OUTPUT,
     Edge,
@@ -34,6 +35,7 @@ from normscope.network.watching.hidden_states import (
 from normscope.option_checks import check_kind, check_number, check_progress
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
+from normscope.words import some
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def homogeneity(
 ) -> Homogeneity:
     """The degree of each layer and of the output, by slope and by Euler's identity.
 
-    Works on any module; one without attention is measured at its output only. The network is measured at
+    Works on any module; one without repeated blocks is measured at its output only. The network is measured at
     its own norm; for the degree it would have at a larger norm, measure inside `with scaled(model,
     2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales the slope is
     measured; `progress` is called with (done, total, note).
@@ -155,11 +157,13 @@ def homogeneity(
     euler = euler_degree(model, kept, lists)
     degrees = [_degree(edge, points, euler[edge], curve) for edge, points in recorded.items()]
     degrees.sort(key=lambda row: row.module == OUTPUT.module)
-    return Homogeneity(tuple(degrees), tuple(_warnings(degrees)))
+    broken = any(math.isnan(row.degree) for row in degrees)
+    own = blame_for_nonfinite(model, kept, lists) if broken else None
+    return Homogeneity(tuple(degrees), tuple(_warnings(degrees, own)))
 
 
 def _block_lists(model: nn.Module, batches: list[Batch]) -> list[BlockList]:
-    """The model's block lists; empty for a model without attention."""
+    """The model's block lists; empty for a model without repeated blocks."""
     try:
         return find_blocks(model, sample(batches))
     except ModelError:
@@ -249,10 +253,29 @@ def slope_interval(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[fl
     return slope, float(stats.t.ppf(0.975, len(x) - 2)) * spread
 
 
-def _warnings(degrees: Sequence[Degree]) -> list[str]:
-    if any(math.isnan(row.degree) for row in degrees):
-        return [
-            "some states of the scaled network are zero or not finite, so their slope is unknown: "
-            "measure in float64 (--dtype float64), or at smaller scales"
-        ]
-    return []
+def _warnings(degrees: Sequence[Degree], own: str | None) -> Iterator[str]:
+    """`own` is what is wrong with the unscaled model, if anything is."""
+    if own is not None:
+        yield own
+        return
+    zero = [row.module for row in degrees if not any(row.norm)]
+    if zero:
+        yield f"the states of {some(zero)} are zero at every scale, so they have no degree"
+    unknown = [row for row in degrees if math.isnan(row.degree) and row.module not in zero]
+    if unknown:
+        first = min((_overflow(row) for row in unknown), default=math.nan)
+        yield (
+            f"the slope of {some([row.module for row in unknown])} is unknown: states are zero or not finite "
+            f"from c = {first:g} on; measure in float64 (--dtype float64), or at smaller scales"
+        )
+    without = [row.module for row in degrees if all(math.isnan(cosine) for cosine in row.cosine)]
+    if without and len(without) > len([row for row in unknown if row.module in without]):
+        yield (
+            f"the cosines of {some(without)} with the limit are unknown: states at the reference scale are not "
+            "finite; measure in float64 (--dtype float64), or with a smaller reference"
+        )
+
+
+def _overflow(row: Degree) -> float:
+    """The first scale at which a state was zero or not finite."""
+    return next((c for c, norm in zip(row.c, row.norm, strict=True) if not 0 < norm < math.inf), math.nan)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import UsageError
+from normscope.errors import ModelError, UsageError
 from normscope.network.running.batches import Batch, as_batch
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.watching.block_lists import BlockList, find_blocks
-from normscope.network.watching.hidden_states import Edge, visiting
+from normscope.network.watching.hidden_states import OUTPUT, Edge, first_states, visiting
 from normscope.option_checks import check_seed
 from normscope.table import Table, Tabular
 
@@ -74,15 +74,22 @@ def looks_ahead(model: nn.Module, batch: Any, *, seed: int = 0) -> LookAhead:
             raise UsageError(
                 "a sequence of one token has no later tokens: use a batch with at least two positions"
             )
-        lists = find_blocks(model, given)
-        lists = [blocks for blocks in lists if blocks.decoder] or lists
+        lists = _block_lists(model, given)
         plain = _states(model, given, lists)
         changes: dict[Edge, float] = {}
         for cut in sorted({length // 4, length // 2, length - 2}):
             other = _states(model, _replaced(given, name, _perturbed(tokens, cut, seed)), lists)
             for edge, states in plain.items():
-                changes[edge] = max(changes.get(edge, 0.0), _change(states, other[edge], cut, length))
-    return _summary(changes, next(iter(plain.values())).dtype)
+                axis = _sequence_axis(states, length)
+                if axis is not None and edge in other:
+                    change = _change(states, other[edge], axis, cut)
+                    changes[edge] = max(changes.get(edge, 0.0), change)
+        if not changes:
+            raise UsageError(
+                f"no state of the model has one entry per position of the input ({length}), so earlier and "
+                "later positions cannot be distinguished"
+            )
+    return _summary(changes, plain[min(changes)].dtype)
 
 
 def meant_causal(model: nn.Module) -> bool:
@@ -144,8 +151,17 @@ def _perturbed(tokens: Tensor, cut: int, seed: int) -> Tensor:
     return changed
 
 
+def _block_lists(model: nn.Module, batch: Batch) -> list[BlockList]:
+    """The decoder's lists, or all if there is no decoder; none in a model without repeated blocks."""
+    try:
+        lists = find_blocks(model, batch)
+    except ModelError:
+        return []
+    return [blocks for blocks in lists if blocks.decoder] or lists
+
+
 def _states(model: nn.Module, batch: Batch, lists: Sequence[BlockList]) -> dict[Edge, Tensor]:
-    """The output of every block."""
+    """The state after every block; of a model without blocks, its output."""
     found: dict[Edge, Tensor] = {}
 
     def keep(edge: Edge, states: Tensor) -> None:
@@ -153,23 +169,23 @@ def _states(model: nn.Module, batch: Batch, lists: Sequence[BlockList]) -> dict[
             found[edge] = states.clone()
 
     with visiting(model, lists, keep):
-        batch.run(model)
+        output = first_states(batch.run(model))
+    if not lists and output is not None:
+        found[OUTPUT] = output
     return found
 
 
-def _change(states: Tensor, other: Tensor, cut: int, length: int) -> float:
-    axis = _sequence_axis(states, length)
+def _change(states: Tensor, other: Tensor, axis: int, cut: int) -> float:
     one = states.narrow(axis, 0, cut + 1).double()
     two = other.narrow(axis, 0, cut + 1).double()
     size = one.norm(dim=-1).clamp_min(torch.finfo(torch.float64).tiny)
     return float(((two - one).norm(dim=-1) / size).max())
 
 
-def _sequence_axis(states: Tensor, length: int) -> int:
-    axes: Sequence[int] = [
-        axis for axis in (1, 0) if axis < states.dim() - 1 and states.shape[axis] == length
-    ]
-    return axes[0] if axes else 0
+def _sequence_axis(states: Tensor, length: int) -> int | None:
+    """The axis of positions; None for states of another length, such as those of a pooled sequence."""
+    axes = [axis for axis in (1, 0) if axis < states.dim() - 1 and states.shape[axis] == length]
+    return axes[0] if axes else None
 
 
 def _triangular(buffer: Tensor) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import ModelError
+from normscope.network.running.compiled import unwrapped
 from normscope.option_checks import check_kind, check_seed
 
 
@@ -30,6 +31,7 @@ def random_like(model: nn.Module, *, seed: int = 0) -> nn.Module:
     """
     check_kind("model", model, nn.Module)
     seed = check_seed(seed)
+    model = unwrapped(model)
     _refuse_sharded(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -14,6 +14,7 @@ from normscope.option_checks import check_kind
 
 _COMPILERS = ("torch._dynamo", "torch.nn.attention.flex_attention")
 
+
 @contextmanager
 def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     """Switch off dropout, torch's fused encoder path and compiled code; restore everything afterwards.
@@ -38,7 +39,9 @@ def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
 
 def eager() -> AbstractContextManager[Any]:
     """Inside, everything that was compiled runs its Python code."""
-    if not any(name in sys.modules for name in _COMPILERS):  # slow to import, and loaded if anything is compiled
+    if not any(
+        name in sys.modules for name in _COMPILERS
+    ):  # slow to import, and loaded if anything is compiled
         return nullcontext()
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
     return stance

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from normscope.network.running.batches import Batch
+from normscope.network.running.compiled import modules_by_path, unwrapped
+from normscope.network.watching.block_edges import BlockEdges
 from normscope.network.watching.block_lists import BlockList
+from normscope.network.watching.model_trace import first_states
+
+__all__ = ["OUTPUT", "Edge", "Visitor", "first_states", "real_tokens", "unit_rows", "visiting"]
 
 
 @dataclass(frozen=True, order=True)
@@ -40,13 +45,13 @@ Visitor: TypeAlias = Callable[[Edge, Tensor], None]
 @contextmanager
 def visiting(model: nn.Module, lists: Sequence[BlockList], visit: Visitor) -> Iterator[None]:
     """During the forward passes inside, call `visit` at every edge of every block list."""
+    modules = modules_by_path(model)
     with ExitStack() as stack:
         for blocks in lists:
             edges = _EdgeHooks(blocks, visit)
-            stack.callback(model.register_forward_pre_hook(edges.restart).remove)
-            for block in blocks.blocks:
-                for hook in edges.hooks(model.get_submodule(block), block):
-                    stack.callback(hook.remove)
+            stack.callback(unwrapped(model).register_forward_pre_hook(edges.restart).remove)
+            for hook in edges.hooks(modules):
+                stack.callback(hook.remove)
         yield
 
 
@@ -55,43 +60,70 @@ class _EdgeHooks:
 
     def __init__(self, blocks: BlockList, visit: Visitor) -> None:
         self._list = blocks
+        self._edges = blocks.edges or BlockEdges(blocks.blocks, blocks.blocks)
         self._visit = visit
         self._turns: Counter[str] = Counter()
+        self._open: str | None = None
+        self._given: dict[str, Any] = {}
 
-    def hooks(self, module: nn.Module, block: str) -> list[Any]:
-        def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
-            if not self._turns:
-                self._emit(0, f"{self._list.path}.input".lstrip("."), (args, kwargs))
-
-        def leave(_: nn.Module, args: Any, output: Any) -> None:
-            self._turns[block] += 1
-            turn = self._turns[block]
-            name = block if turn == 1 else f"{block}#{turn}"
-            self._emit(self._turns.total(), name, output)
-
-        first = module.register_forward_pre_hook(enter, with_kwargs=True)
-        return [first, module.register_forward_hook(leave)]
+    def hooks(self, modules: Mapping[str, nn.Module]) -> Iterator[Any]:
+        """Register the hooks, one after the other."""
+        edges = self._edges
+        places = zip(self._list.blocks, edges.entries, edges.exits, strict=True)
+        for number, (block, entry, leaving) in enumerate(places):
+            yield self._before(modules[entry], lambda value, block=block: self._enter(block, value))
+            if edges.how == "sum":
+                added = edges.adds[number]
+                yield self._before(
+                    modules[added], lambda value, block=block: self._given.update({block: value})
+                )
+            if edges.how != "next":
+                yield self._behind(modules[leaving], lambda value, block=block: self._leave(block, value))
+        if edges.how == "next" and edges.after is not None:
+            yield self._before(modules[edges.after], self._close)
+        elif edges.how == "next" and edges.around is not None:
+            yield self._behind(modules[edges.around], self._close)
 
     def restart(self, *_: Any) -> None:
         """Start a new forward pass."""
         self._turns.clear()
+        self._open = None
+
+    def _before(self, module: nn.Module, use: Callable[[Any], None]) -> Any:
+        return module.register_forward_pre_hook(lambda _, args, kwargs: use((args, kwargs)), with_kwargs=True)
+
+    def _behind(self, module: nn.Module, use: Callable[[Any], None]) -> Any:
+        return module.register_forward_hook(lambda _, args, output: use(output))
+
+    def _enter(self, block: str, value: Any) -> None:
+        if self._open is None and not self._turns:
+            self._emit(0, f"{self._list.path}.input".lstrip("."), value)
+        if self._edges.how == "next" and not (self._open == block and len(self._list.blocks) > 1):
+            self._close(value)
+        self._open = block
+
+    def _leave(self, block: str, value: Any) -> None:
+        states = first_states(value)
+        given = first_states(self._given.pop(block, None))
+        if self._edges.how == "sum" and given is not None and states is not None:
+            states = given + states
+        self._ended(block, states)
+
+    def _close(self, value: Any) -> None:
+        """The open block has ended, and this is what is read after it."""
+        if self._open is not None:
+            self._ended(self._open, first_states(value))
+        self._open = None
+
+    def _ended(self, block: str, states: Tensor | None) -> None:
+        self._turns[block] += 1
+        turn = self._turns[block]
+        self._emit(self._turns.total(), block if turn == 1 else f"{block}#{turn}", states)
 
     def _emit(self, layer: int, module: str, value: Any) -> None:
         states = first_states(value)
         if states is not None:
             self._visit(Edge(self._list.path, layer, module, self._list.decoder), states)
-
-
-def first_states(value: Any) -> Tensor | None:
-    """The first floating-point tensor with two or more axes in a (nested) output or argument list."""
-    if isinstance(value, Tensor):
-        return value if value.is_floating_point() and value.dim() >= 2 else None
-    items: Any = ()
-    if isinstance(value, Mapping):
-        items = value.values()
-    elif isinstance(value, (tuple, list)):
-        items = value
-    return next((found for item in items if (found := first_states(item)) is not None), None)
 
 
 def real_tokens(states: Tensor, edge: Edge, batch: Batch) -> Tensor:

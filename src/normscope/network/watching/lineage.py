@@ -109,7 +109,9 @@ class Lineage:
         if tensor._base is None:
             return False
         if self._storages is None:
-            self._storages = {p.untyped_storage().data_ptr() for p in self._model.parameters() if not p.is_meta}
+            self._storages = {
+                p.untyped_storage().data_ptr() for p in self._model.parameters() if not p.is_meta
+            }
         return tensor.untyped_storage().data_ptr() in self._storages
 
 

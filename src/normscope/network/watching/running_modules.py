@@ -105,7 +105,9 @@ class RunningModules:
     @property
     def owner(self) -> Execution:
         """The innermost running module that is not an nn.Softmax; the model itself if none is running."""
-        running = [entry for entry in self._stack if not isinstance(entry.module, (nn.Softmax, nn.LogSoftmax))]
+        running = [
+            entry for entry in self._stack if not isinstance(entry.module, (nn.Softmax, nn.LogSoftmax))
+        ]
         return running[-1] if running else Execution("", self._root)
 
     @property
@@ -142,7 +144,9 @@ class RunningModules:
         if len(self._stack) < 2:
             return False
         args, kwargs = self._stack[-1].inputs
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, (Tensor, tuple, list, Mapping))]
+        given = [
+            value for value in (*args, *kwargs.values()) if isinstance(value, (Tensor, tuple, list, Mapping))
+        ]
         return len(given) == 1 and isinstance(given[0], Tensor)
 
 

@@ -84,7 +84,13 @@ def _four_axes(scores: Tensor, dim: int, known: Known) -> tuple[int, int, int]:
         same_mask = masked and _constant(hidden, order[1]) and not _constant(hidden, order[2])
         sizes = 2.0 if known.sizes == (batch, queries) else 1.0 if known.sizes == (queries, batch) else 0.0
         usual_order = 1.5 if order == (0, 1, 2) else 0.0
-        return 2.0 * (heads == known.heads) + 2.0 * same_mask + sizes + (queries == scores.shape[axis]) + usual_order
+        return (
+            2.0 * (heads == known.heads)
+            + 2.0 * same_mask
+            + sizes
+            + (queries == scores.shape[axis])
+            + usual_order
+        )
 
     best = max(orders, key=evidence)  # the first of equals
     return best[0], best[1], best[2]

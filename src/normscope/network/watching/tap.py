@@ -43,7 +43,14 @@ Unseen: TypeAlias = Callable[[str, str], None]
 """Receives the path of a module and the name of an attention kernel whose scores cannot be seen."""
 
 _SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax)
-_KERNELS = ("flex_attention", "flash_att", "flashatt", "efficient_attention", "memory_efficient", "varlen_attn")
+_KERNELS = (
+    "flex_attention",
+    "flash_att",
+    "flashatt",
+    "efficient_attention",
+    "memory_efficient",
+    "varlen_attn",
+)
 
 
 @contextmanager
@@ -134,7 +141,11 @@ class _AttentionMode(TorchFunctionMode):
         attends = is_attention_module(owner.module, owner.path)
         if flags & LINEAR and not flags & PRODUCT:
             return None
-        if flags & WEIGHTED and scores.dim() <= 3 and not (attends and dim % scores.dim() == scores.dim() - 1):
+        if (
+            flags & WEIGHTED
+            and scores.dim() <= 3
+            and not (attends and dim % scores.dim() == scores.dim() - 1)
+        ):
             return None
         if not scores.dim() or not is_attention(scores, dim, attends, bool(flags & PRODUCT)):
             return None

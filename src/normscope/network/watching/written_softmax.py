@@ -13,7 +13,18 @@ from torch import Tensor
 _DIVISIONS = {"div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"}
 _DIFFERENCES = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
 _MASKING = {"mul", "mul_", "__mul__", "__imul__", "masked_fill", "masked_fill_", "where", "to", "float"}
-_RESHAPING = {"unsqueeze", "__getitem__", "view", "reshape", "add", "__add__", "add_", "clamp", "clamp_min", "clone"}
+_RESHAPING = {
+    "unsqueeze",
+    "__getitem__",
+    "view",
+    "reshape",
+    "add",
+    "__add__",
+    "add_",
+    "clamp",
+    "clamp_min",
+    "clone",
+}
 
 
 @dataclass(frozen=True)
@@ -65,12 +76,19 @@ class WrittenSoftmax:
             return _Origin("logsumexp", dim=_axis(args, kwargs), of=weakref.ref(first))
         if name in _DIFFERENCES and len(args) > 1:
             below = self._origin(args[1])
-            if below is not None and below.kind == "logsumexp" and below.of is not None and below.of() is first:
+            if (
+                below is not None
+                and below.kind == "logsumexp"
+                and below.of is not None
+                and below.of() is first
+            ):
                 return _Origin("log", dim=below.dim)
             return None
         return self._passed_on(name, args, kwargs, result)
 
-    def _passed_on(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Tensor) -> _Origin | None:
+    def _passed_on(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Tensor
+    ) -> _Origin | None:
         for argument in args:
             origin = self._origin(argument)
             if origin is None:
@@ -79,7 +97,11 @@ class WrittenSoftmax:
                 return _Origin("sum", dim=_axis(args, kwargs), of=weakref.ref(argument))
             if origin.kind == "exp" and name in _MASKING and result.shape == argument.shape:
                 return origin
-            if origin.kind in ("sum", "logsumexp") and name in _RESHAPING and result.numel() == argument.numel():
+            if (
+                origin.kind in ("sum", "logsumexp")
+                and name in _RESHAPING
+                and result.numel() == argument.numel()
+            ):
                 return origin
         return None
 

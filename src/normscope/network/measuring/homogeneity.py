@@ -132,8 +132,8 @@ def homogeneity(
 ) -> Homogeneity:
     """The degree of each layer and of the output, by slope and by Euler's identity.
 
-    Works on any module; one without repeated blocks is measured at its output only. The network is measured at
-    its own norm; for the degree it would have at a larger norm, measure inside `with scaled(model,
+    Works on any module; one without repeated blocks is measured at its output only. The network is
+    measured at its own norm; for the degree it would have at a larger norm, measure inside `with scaled(model,
     2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales the slope is
     measured; `progress` is called with (done, total, note).
 
@@ -271,8 +271,8 @@ def _warnings(degrees: Sequence[Degree], own: str | None) -> Iterator[str]:
     without = [row.module for row in degrees if all(math.isnan(cosine) for cosine in row.cosine)]
     if without and len(without) > len([row for row in unknown if row.module in without]):
         yield (
-            f"the cosines of {some(without)} with the limit are unknown: states at the reference scale are not "
-            "finite; measure in float64 (--dtype float64), or with a smaller reference"
+            f"the cosines of {some(without)} with the limit are unknown: states at the reference scale are "
+            "not finite; measure in float64 (--dtype float64), or with a smaller reference"
         )
 
 

@@ -1,4 +1,4 @@
-"""The state in which models are measured: no dropout, no gradients, no fused encoder path, no compiled code."""
+"""The state in which models are measured: no dropout, gradients, fused encoder path or compiled code."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class AttentionCall:
     [batch, heads, j−i, keys], with −inf at positions that a boolean mask hides. `head` is the
     index of its first head among those of the module: a module that loops over its heads makes
     one call for each. In cross-attention (`cross`) the keys come from another sequence than the
-    queries. `restore` gives weights [batch, heads, queries, keys] the layout of the model's own.
+    queries. `stated` is the number of heads that the module, or one around it, states.
+    `restore` gives weights [batch, heads, queries, keys] the layout of the model's own.
     """
 
     module: str
@@ -48,6 +49,7 @@ class AttentionCall:
     block: Callable[[int, int], Tensor]
     head: int = 0
     cross: bool = False
+    stated: int | None = None
     restore: Callable[[Tensor], Tensor] = _unchanged
 
     @property
@@ -112,12 +114,12 @@ class Sdpa:
         return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
     def _as_heads(self, tensor: Tensor) -> Tensor:
-        """[…, heads, length, width] as [batch, heads, length, width]; rank 3 is [batch·split, length, width]."""
+        """[…, heads, length, width] as [batch, heads, length, width]; rank 3 has batch·split first."""
         if tensor.dim() == 2:
             return tensor[None, None]
         if tensor.dim() == 3:
             shared = self.split > 1 and tensor.shape[0] == self.query.shape[0]
-            return tensor.unflatten(0, (-1, self.split)) if shared else tensor[:, None]
+            return tensor.reshape(-1, self.split, *tensor.shape[1:]) if shared else tensor[:, None]
         return tensor.flatten(0, -4)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -159,7 +160,7 @@ def _decided(trace: _EdgeTrace) -> BlockEdges:
         ends.setdefault(run[0].block, (run[0].path, run[-1].path))
     names = [ends.get(number, (block, block)) for number, block in enumerate(trace.blocks)]
     entries, exits = tuple(name[0] for name in names), tuple(name[1] for name in names)
-    pairs = [(one, two[0].given) for one, two in zip(runs, runs[1:], strict=False)]
+    pairs = [(one, two[0].given) for one, two in pairwise(runs)]
     pairs = pairs or _following(trace, runs)[:1]
     called = all(entry == end == block for (entry, end), block in zip(names, trace.blocks, strict=True))
     if pairs and all(_equal(run[-1].returned, after) for run, after in pairs):
@@ -231,7 +232,8 @@ def _equal(one: Tensor | None, two: Tensor | None) -> bool:
         return False
     if one.is_meta:
         return True
-    size = float(one.abs().max()) if one.numel() else 0.0
+    finite = one[one.isfinite()]
+    size = float(finite.abs().max()) if finite.numel() else 0.0
     return torch.allclose(one, two.to(one.dtype), rtol=1e-4, atol=1e-5 * size, equal_nan=True)
 
 

@@ -9,7 +9,7 @@ other name in any other model. Where attention cannot be seen, structure decides
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -35,6 +35,8 @@ class BlockList:
     edges: BlockEdges | None = None
     unseen: tuple[str, ...] = ()
     kernel: str = ""
+    miscounted: tuple[str, ...] = ()
+    """Modules whose calls have another number of heads than they state, with both numbers."""
 
     @property
     def decoder(self) -> bool:
@@ -57,27 +59,33 @@ def find_blocks(model: nn.Module, batch: Batch, *, pattern: str | None = None) -
 
 
 def attention_note(lists: Sequence[BlockList]) -> str | None:
-    """A sentence on attention that could not be seen; None if all of it was."""
+    """What the reader must know about the heads: attention that could not be seen; None if all was."""
+    counts = [text for each in lists for text in each.miscounted]
+    notes = [_unseen(lists), f"another number of heads than stated: {some(counts)}" if counts else ""]
+    return "; ".join(note for note in notes if note) or None
+
+
+def _unseen(lists: Sequence[BlockList]) -> str:
     unseen = [(block, each.kernel) for each in lists for block in each.unseen]
     if not unseen:
-        return None
+        return ""
     every = len(unseen) == sum(len(each.blocks) for each in lists)
+    if every and not any(kernel for _, kernel in unseen):
+        return "not visible: no attention was found in any block, so there are no heads"
     kernels = ", ".join(dict.fromkeys(kernel for _, kernel in unseen if kernel))
     where = "any block" if every else f"{len(unseen)} blocks ({some([block for block, _ in unseen])})"
     return (
-        f"not visible: attention in {where}"
-        + (f", computed by {kernels}" if kernels else "")
-        + "; these heads "
-        "are missing. If it is a fused kernel, load the model with attn_implementation='sdpa' or 'eager'"
+        f"not visible: attention in {where}{f', computed by {kernels}' if kernels else ''}; these heads are "
+        "missing. If it is a fused kernel, load the model with attn_implementation='sdpa' or 'eager'"
     )
 
 
 def no_blocks(model: nn.Module) -> str:
     """The message for a model whose blocks cannot be found."""
     return (
-        f"{type(model).__name__} made no scaled_dot_product_attention call and no attention softmax, and has no "
-        "list of repeated blocks, so there is no attention to measure: use a transformer, or name its blocks "
-        "by a pattern on the paths of its modules (blocks='encoder.layers.*')"
+        f"{type(model).__name__} made no scaled_dot_product_attention call and no attention softmax, and has "
+        "no list of repeated blocks, so there is no attention to measure: use a transformer, or name its "
+        "blocks by a pattern on the paths of its modules (blocks='encoder.layers.*')"
     )
 
 
@@ -98,12 +106,25 @@ def _described(trace: ModelTrace, found: FoundList, edges: BlockEdges) -> BlockL
         without = tuple(b for b in without if any(path == b or path.startswith(f"{b}.") for path in hidden))
     kernels = [name for path, name in trace.kernels.items() if any(_is_in(path, block) for block in without)]
     kernel = ", ".join(dict.fromkeys(kernels)) or _kinds(trace, hidden, without)
-    return BlockList(found.path, found.blocks, edges, without, kernel)
+    return BlockList(found.path, found.blocks, edges, without, kernel, tuple(_miscounted(trace, found)))
+
+
+def _miscounted(trace: ModelTrace, found: FoundList) -> Iterator[str]:
+    """Calls with fewer or more heads than their module states."""
+    heads: dict[str, int] = {}
+    stated: dict[str, int] = {}
+    for call in trace.calls:
+        if call.stated is not None and any(_is_in(call.module, block) for block in found.blocks):
+            heads[call.name] = max(heads.get(call.name, 0), call.head + call.heads)
+            stated[call.name] = call.stated
+    for name, count in heads.items():
+        if count != stated[name]:
+            yield f"{name} ({count} heads, {stated[name]} stated)"
 
 
 def _kinds(trace: ModelTrace, hidden: Sequence[str], blocks: Sequence[str]) -> str:
-    """The classes of the modules that hide their attention, or of the blocks."""
-    modules = [path for path in hidden if any(_is_in(path, block) for block in blocks)] or list(blocks)
+    """The classes of the modules that hide their attention."""
+    modules = [path for path in hidden if any(_is_in(path, block) for block in blocks)]
     return ", ".join(dict.fromkeys(type(trace.modules[path]).__name__ for path in modules))
 
 

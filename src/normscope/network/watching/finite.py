@@ -39,6 +39,6 @@ def blame_for_nonfinite(model: nn.Module, batches: Sequence[Batch], lists: Seque
     if where is None:
         return None
     return (
-        f"the model itself, unscaled, computes NaN or infinite states, first at {where}: this is not caused by "
-        "scaling; check its weights, its inputs and its dtype"
+        f"the model itself, unscaled, computes NaN or infinite states, first at {where}: this is not caused "
+        "by scaling; check its weights, its inputs and its dtype"
     )

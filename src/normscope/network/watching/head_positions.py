@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from normscope.network.watching.attention_call import AttentionCall, head_count
+from normscope.network.watching.attention_call import AttentionCall, head_count, is_attention_module
 from normscope.network.watching.running_modules import Execution, RunningModules
 from normscope.network.watching.softmax_layouts import Known
 
@@ -40,6 +40,7 @@ class HeadPositions:
             return replace(call, module=listed[0], number=number, head=listed[1] * call.heads)
         shape = (call.batch, call.queries, call.keys, call.cross)
         stated = self.known().heads
+        call = replace(call, stated=stated)
         if call.heads == 1 and self._continues(owner, shape, stated):
             owner.calls += 1
             number = self._modules.next_number(owner.path) - 1
@@ -49,13 +50,21 @@ class HeadPositions:
 
     def _continues(self, owner: Execution, shape: tuple[object, ...], stated: int | None) -> bool:
         """Whether a call with one head is the next head of a loop in the same module."""
-        looped = owner.path != "" or stated is not None
-        return owner.shape == shape and looped and (stated is None or owner.calls < stated)
+        if owner.shape != shape or (stated is not None and owner.calls >= stated):
+            return False
+        named = is_attention_module(owner.module, owner.path)
+        return stated is not None or named or not _holds_blocks(owner.module)
 
     def _counted(self, path: str) -> int:
         number = self._modules.next_number(path)
         self._modules.count(path)
         return number
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Whether a module holds a list of composed modules, so that its own attention may be that of blocks."""
+    lists = (child for child in module.children() if isinstance(child, (nn.ModuleList, nn.ModuleDict)))
+    return any(next(part.children(), None) is not None for each in lists for part in each.children())
 
 
 def head_of_list(modules: dict[str, nn.Module], path: str) -> tuple[str, int] | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -71,14 +72,11 @@ class _EdgeHooks:
         edges = self._edges
         places = zip(self._list.blocks, edges.entries, edges.exits, strict=True)
         for number, (block, entry, leaving) in enumerate(places):
-            yield self._before(modules[entry], lambda value, block=block: self._enter(block, value))
+            yield self._before(modules[entry], partial(self._enter, block))
             if edges.how == "sum":
-                added = edges.adds[number]
-                yield self._before(
-                    modules[added], lambda value, block=block: self._given.update({block: value})
-                )
+                yield self._before(modules[edges.adds[number]], partial(self._given.__setitem__, block))
             if edges.how != "next":
-                yield self._behind(modules[leaving], lambda value, block=block: self._leave(block, value))
+                yield self._behind(modules[leaving], partial(self._leave, block))
         if edges.how == "next" and edges.after is not None:
             yield self._before(modules[edges.after], self._close)
         elif edges.how == "next" and edges.around is not None:

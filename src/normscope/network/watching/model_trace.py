@@ -1,4 +1,4 @@
-"""What runs in one forward pass: the modules in their order, their attention calls, kernels that hide them."""
+"""What runs in one forward pass: modules in their order, attention calls, kernels that hide them."""
 
 from __future__ import annotations
 

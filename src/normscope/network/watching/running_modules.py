@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -32,6 +32,7 @@ _MEMORIES = (
     "src_states",
     "encoded",
     "enc",
+    "inputs",
 )
 _KEYS = ("key", "keys", "k", "key_states")
 _CROSS_NAMES = ("cross", "encdec", "enc_dec", "encoder_attn", "encoder_attention", "src_attn", "source_attn")
@@ -135,8 +136,8 @@ class RunningModules:
     def _named_cross(self) -> bool:
         """Whether names say so, where the inputs do not contradict them."""
         owner = self.owner
-        takes = any(name in _MEMORIES for name in _parameters(type(owner.module)))
-        name = ".".join(owner.path.lower().split(".")[-2:])
+        takes = any(name in _MEMORIES for name in _parameters(type(owner.module).forward))
+        name = ".".join(owner.path.lower().split(".")[-3:])
         return any(word in name for word in _CROSS_NAMES) and (owner.memory is not None or not takes)
 
     def _one_sequence(self) -> bool:
@@ -152,7 +153,7 @@ class RunningModules:
 
 def second_sequence(module: nn.Module, args: Any, kwargs: Any) -> Tensor | None:
     """The second sequence among a module's inputs (`memory`, `key_value_states`, …), if it is another one."""
-    names = _parameters(type(module))
+    names = _parameters(type(module).forward)
     bound = {**dict(zip(names, args, strict=False)), **kwargs}
     states = [value for value in bound.values() if isinstance(value, Tensor) and value.is_floating_point()]
     for name in _MEMORIES:
@@ -181,8 +182,9 @@ def _same_data(one: Any, two: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _parameters(kind: type[nn.Module]) -> tuple[str, ...]:
+def _parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a forward method's parameters after `self`."""
     try:
-        return tuple(inspect.signature(kind.forward).parameters)[1:]
+        return tuple(inspect.signature(forward).parameters)[1:]
     except (TypeError, ValueError):
         return ()

@@ -81,7 +81,8 @@ def _four_axes(scores: Tensor, dim: int, known: Known) -> tuple[int, int, int]:
 
     def evidence(order: tuple[int, ...]) -> float:
         batch, heads, queries = (scores.shape[other] for other in order)
-        same_mask = masked and _constant(hidden, order[1]) and not _constant(hidden, order[2])
+        varies = masked and not (_constant(hidden, order[0]) and _constant(hidden, order[2]))
+        same_mask = varies and _constant(hidden, order[1])
         sizes = 2.0 if known.sizes == (batch, queries) else 1.0 if known.sizes == (queries, batch) else 0.0
         usual_order = 1.5 if order == (0, 1, 2) else 0.0
         return (
@@ -102,7 +103,9 @@ def _constant(values: Tensor, axis: int) -> bool:
 
 def shared_heads(first: int, queries: int, known: Known) -> int:
     """How many heads share the first axis, of size `first`, of [batch·heads, queries, keys]."""
-    heads = known.heads or 1
+    if known.heads is None:
+        return _heads_per_row(first, queries, known.sizes)
+    heads = known.heads
     if heads == 1 or first % heads:
         return 1
     if known.sizes is None:
@@ -110,6 +113,14 @@ def shared_heads(first: int, queries: int, known: Known) -> int:
     batches = [known.sizes[i] for i in (0, 1) if known.sizes[1 - i] == queries] or list(known.sizes)
     one_head = first in batches and first not in [heads * batch for batch in batches]
     return 1 if one_head else heads
+
+
+def _heads_per_row(first: int, queries: int, sizes: tuple[int, int] | None) -> int:
+    """The number of heads if no module states it: how often the batch fits into the first axis."""
+    for batch, length in (sizes, sizes[::-1]) if sizes else ():
+        if length == queries and batch and first % batch == 0:
+            return first // batch
+    return 1
 
 
 def _split(scores: Tensor, known: Known) -> tuple[int, bool]:

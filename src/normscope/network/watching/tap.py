@@ -135,7 +135,7 @@ class _AttentionMode(TorchFunctionMode):
         return self._positions.placed(replace(arguments.call("", 1), cross=cross)), arguments
 
     def _softmax(self, scores: Tensor, dim: int) -> AttentionCall | None:
-        """The attention call of a softmax; None if it is not attention (a vocabulary, a router of experts)."""
+        """The attention call of a softmax; None if it is not attention (a vocabulary, a router)."""
         flags = self._lineage.flags(scores)
         owner = self._modules.owner
         attends = is_attention_module(owner.module, owner.path)

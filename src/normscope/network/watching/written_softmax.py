@@ -53,7 +53,8 @@ class WrittenSoftmax:
             top, bottom = self._origin(args[0]), self._origin(args[1])
             if top is None or bottom is None or top.kind != "exp" or bottom.kind != "sum":
                 return None
-            if bottom.of is not None and bottom.of() is args[0] and bottom.dim is not None:
+            own_sum = bottom.of is not None and bottom.of() is args[0]
+            if own_sum and bottom.dim is not None:
                 return _scores(args[0], top.scores), bottom.dim
         return None
 

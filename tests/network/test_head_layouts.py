@@ -192,8 +192,9 @@ def test_softmaxes_that_are_not_attention():
             gated = self.gate(x).softmax(dim=1)
             pooled = self.score(x).softmax(1)
             found = (x @ self.query).softmax(1)
+            words = (x @ self.router.weight.T).softmax(1)
             sampled = self.points(x).unflatten(-1, (HEADS, 3)).softmax(-1)  # deformable attention
-            return x + sum(part.sum() for part in (routed, gated, pooled, found, sampled))
+            return x + sum(part.sum() for part in (routed, gated, pooled, found, words, sampled))
 
     maps, _ = calls_of(AttentionBlock(), torch.randn(2, 6, WIDTH))
     assert maps == {}
@@ -225,3 +226,24 @@ def test_heads_that_talk_before_the_softmax_are_attention():
 
     maps, _ = calls_of(Talking(), torch.randn(3, 6, WIDTH))
     assert list(maps) == [("", head) for head in range(HEADS)]
+
+
+@pytest.mark.parametrize("heads", [1, HEADS])
+def test_additive_attention_is_attention(heads):
+    class Additive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+            self.score = nn.Linear(WIDTH, heads)
+
+        def forward(self, x):
+            scores = self.score(torch.tanh(self.q(x)[:, :, None] + self.k(x)[:, None]))
+            weights = (
+                scores.squeeze(-1).softmax(-1)[:, None]
+                if heads == 1
+                else scores.permute(0, 3, 1, 2).softmax(-1)
+            )
+            return weights @ self.v(x)[:, None]
+
+    maps, _ = calls_of(Additive(), torch.randn(2, 6, WIDTH))
+    assert list(maps) == [("", head) for head in range(heads)]

@@ -133,9 +133,9 @@ def homogeneity(
     """The degree of each layer and of the output, by slope and by Euler's identity.
 
     Works on any module; one without repeated blocks is measured at its output only. The network is
-    measured at its own norm; for the degree it would have at a larger norm, measure inside `with scaled(model,
-    2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales the slope is
-    measured; `progress` is called with (done, total, note).
+    measured at its own norm; for the degree it would have at a larger norm, measure inside
+    `with scaled(model, 2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales
+    the slope is measured; `progress` is called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normscope.network.watching.softmax_layouts import Known, Layout, layout_of, widened
+from normscope.network.watching.softmax_layouts import Known, ScoreLayout, layout_of, widened
 
 HIDDEN = -5000.0
 """A score below this comes from a mask: −inf, the dtype's smallest number, −1e9 or −1e4."""
@@ -125,7 +125,7 @@ class Sdpa:
 
 def softmax_call(scores: Tensor, dim: int, known: Known, position: tuple[str, int]) -> AttentionCall:
     """The attention call of a softmax over `dim`."""
-    layout: Layout = layout_of(scores, dim, known)
+    layout: ScoreLayout = layout_of(scores, dim, known)
     maps = layout.arrange(scores)
     batch, heads, queries, keys = maps.shape
 

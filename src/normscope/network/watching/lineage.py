@@ -37,8 +37,6 @@ class Lineage:
     def __init__(self, model: nn.Module) -> None:
         self._flags: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._parameters = {id(parameter) for parameter in model.parameters()}
-        self._storages: set[int] | None = None
-        self._model = model
 
     def restart(self) -> None:
         """Start a new forward pass."""
@@ -64,7 +62,7 @@ class Lineage:
             return
         tensors = list(_tensors((*args, *kwargs.values())))
         if name in _LINEAR:
-            flags = self._of_linear(tensors[_LINEAR[name]])
+            flags = self._of_linear(tensors[_LINEAR[name]], result)
         elif name in _PRODUCTS:
             flags = self._of_product(tensors)
         else:
@@ -72,10 +70,11 @@ class Lineage:
         if flags:
             self.mark(result, flags)
 
-    def _of_linear(self, activation: Tensor) -> int:
+    def _of_linear(self, activation: Tensor, result: Tensor) -> int:
         source = self.flags(activation)
         kept = source & (MEMORY | PRODUCT | CROSS)
-        return kept if source & PRODUCT else kept | LINEAR
+        pairs = result.dim() > 3 and result.shape[-1] == 1  # one score for each pair of positions
+        return kept if source & PRODUCT or pairs else kept | LINEAR
 
     def _of_product(self, tensors: Sequence[Tensor]) -> int:
         operands = tensors[-2:]
@@ -104,15 +103,8 @@ class Lineage:
                 self.mark(part, MEMORY)
 
     def _is_weight(self, tensor: Tensor) -> bool:
-        if id(tensor) in self._parameters:
-            return True
-        if tensor._base is None:
-            return False
-        if self._storages is None:
-            self._storages = {
-                p.untyped_storage().data_ptr() for p in self._model.parameters() if not p.is_meta
-            }
-        return tensor.untyped_storage().data_ptr() in self._storages
+        """Whether a tensor is a parameter, or a view of one such as its transpose."""
+        return id(tensor) in self._parameters or id(tensor._base) in self._parameters
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:

@@ -32,14 +32,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ScoreLayout:
     """How scores become [batch, heads, queries, keys], and weights become what the model expects."""
 
     arrange: Callable[[Tensor], Tensor]
     restore: Callable[[Tensor], Tensor]
 
 
-def layout_of(scores: Tensor, dim: int, known: Known) -> Layout:
+def layout_of(scores: Tensor, dim: int, known: Known) -> ScoreLayout:
     """The layout of scores of rank 2 to 5 that are normalised over `dim`, given as the model gave it."""
     axis, rank = dim % scores.dim(), scores.dim()
     if rank == 4:
@@ -60,12 +60,12 @@ def layout_of(scores: Tensor, dim: int, known: Known) -> Layout:
         ordered = weights.transpose(0, 1) if heads_first else weights
         return ordered.reshape(keys_last.shape).movedim(-1, axis)
 
-    return Layout(arrange, restore)
+    return ScoreLayout(arrange, restore)
 
 
-def _permuted(scores: Tensor, order: tuple[int, ...]) -> Layout:
+def _permuted(scores: Tensor, order: tuple[int, ...]) -> ScoreLayout:
     back = tuple(order.index(axis) for axis in range(len(order)))
-    return Layout(lambda values: values.permute(order), lambda weights: weights.permute(back))
+    return ScoreLayout(lambda values: values.permute(order), lambda weights: weights.permute(back))
 
 
 def _four_axes(scores: Tensor, dim: int, known: Known) -> tuple[int, int, int]:
@@ -134,7 +134,7 @@ def _split(scores: Tensor, known: Known) -> tuple[int, bool]:
     return heads, outer and not inner
 
 
-def _five(scores: Tensor, keys_last: Tensor, axis: int, known: Known) -> Layout:
+def _five(scores: Tensor, keys_last: Tensor, axis: int, known: Known) -> ScoreLayout:
     """Rank 5: two axes of heads (groups that share keys), or windows beside the batch."""
     one, two = keys_last.shape[1], keys_last.shape[2]
     grouped = known.heads is not None and one * two == known.heads
@@ -151,7 +151,7 @@ def _five(scores: Tensor, keys_last: Tensor, axis: int, known: Known) -> Layout:
         whole = weights.reshape(shape)
         return (whole.transpose(1, 2) if window_last else whole).movedim(-1, axis)
 
-    return Layout(arrange, restore)
+    return ScoreLayout(arrange, restore)
 
 
 def widened(tensor: Tensor) -> Tensor:

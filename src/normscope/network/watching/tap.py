@@ -136,21 +136,23 @@ class _AttentionMode(TorchFunctionMode):
 
     def _softmax(self, scores: Tensor, dim: int) -> AttentionCall | None:
         """The attention call of a softmax; None if it is not attention (a vocabulary, a router)."""
-        flags = self._lineage.flags(scores)
         owner = self._modules.owner
         attends = is_attention_module(owner.module, owner.path)
-        if flags & LINEAR and not flags & PRODUCT:
+        flags = self._lineage.flags(scores)
+        if not scores.dim() or self._is_selection(scores, dim % scores.dim(), flags, attends):
             return None
-        if (
-            flags & WEIGHTED
-            and scores.dim() <= 3
-            and not (attends and dim % scores.dim() == scores.dim() - 1)
-        ):
-            return None
-        if not scores.dim() or not is_attention(scores, dim, attends, bool(flags & PRODUCT)):
+        if not is_attention(scores, dim, attends, bool(flags & PRODUCT)):
             return None
         call = softmax_call(scores, dim, self._positions.known(), ("", 1))
         return self._positions.placed(replace(call, cross=self._modules.scores_cross(scores)))
+
+    def _is_selection(self, scores: Tensor, axis: int, flags: int, attends: bool) -> bool:
+        """Whether one state chooses among outputs of a linear map: experts, words, sampled points."""
+        if flags & PRODUCT:
+            return False
+        if flags & LINEAR:
+            return scores.dim() <= 3 or scores.stride(axis) == 1
+        return bool(flags & WEIGHTED) and scores.dim() <= 3 and not (attends and axis == scores.dim() - 1)
 
 
 def _without_override_check(function: Any) -> Any:

@@ -10,7 +10,7 @@ from normscope.errors import ModelError, UsageError
 from normscope.network.measuring.saturation import saturation
 from normscope.network.running.batches import as_batch
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.watching.block_lists import attention_note, find_blocks
+from normscope.network.watching.block_lists import attention_note, find_blocks, state_note
 from normscope.network.watching.hidden_states import visiting
 from tests.network.models import HandWritten, hugging_face, token_batch
 from tests.network.structures import Attention, Block, HeadList, ListBlocks, Stack, feed_forward
@@ -37,6 +37,9 @@ def test_blocks_that_are_lists_give_the_residual_stream(kind, end):
     names = ["layers.input", "layers.0", "layers.1", "layers.2"]
     if kind == "dict" and end == "pool":  # a scaled residual before a pooled head: nothing shows that state
         names.pop()
+        assert "after layers.2 is not visible" in state_note(find_blocks(model, as_batch(IDS)))
+    else:
+        assert state_note(find_blocks(model, as_batch(IDS))) is None
     assert list(found) == names
     for name, expected in zip(names, model.seen, strict=False):
         torch.testing.assert_close(found[name], expected)

@@ -65,6 +65,14 @@ def attention_note(lists: Sequence[BlockList]) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
+def state_note(lists: Sequence[BlockList]) -> str | None:
+    """A sentence on last blocks whose state nothing reads, so that no row has it; None if there are none."""
+    missing = [each.blocks[-1] for each in lists if each.edges is not None and not each.edges.last_is_seen]
+    if not missing:
+        return None
+    return f"the state after {some(missing)} is not visible (no module reads or returns it), so its row is missing"
+
+
 def _unseen(lists: Sequence[BlockList]) -> str:
     unseen = [(block, each.kernel) for each in lists for block in each.unseen]
     if not unseen:

@@ -70,7 +70,7 @@ def state_note(lists: Sequence[BlockList]) -> str | None:
     missing = [each.blocks[-1] for each in lists if each.edges is not None and not each.edges.last_is_seen]
     if not missing:
         return None
-    return f"the state after {some(missing)} is not visible (no module reads or returns it), so its row is missing"
+    return f"the state after {some(missing)} is not visible: nothing reads or returns it"
 
 
 def _unseen(lists: Sequence[BlockList]) -> str:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.network.measuring.agreement import AgreementWatcher
+from normscope.network.attention.agreement import AgreementWatcher
+from normscope.network.attention.head_outputs import watch_outputs
 from normscope.network.running.batches import as_batches
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.passes import run_passes
+from normscope.network.running.passes import Passes, run_passes
 from normscope.network.running.scaling import scaled
-from normscope.network.watching.head_outputs import watch_outputs
 from normscope.network.watching.tap import tap
 from normscope.progress import silent
 from tests.network.models import HandWritten, hugging_face, token_batch
@@ -29,9 +29,9 @@ def is_decoder(path):
 
 
 def agreement(model, batches, scale=SCALE):
-    watcher = AgreementWatcher(model, scale, is_decoder)
+    watcher = AgreementWatcher(model, is_decoder)
     with evaluating(model):
-        run_passes(model, as_batches(batches), (scale,), (watcher,), silent)
+        run_passes(model, as_batches(batches), Passes((scale,)), (watcher,), silent)
     return watcher.result()
 
 
@@ -107,7 +107,7 @@ def test_multi_head_attention(need_weights):
 
 def test_the_same_network_agrees_with_itself():
     model = hugging_face("gpt2", "eager")
-    watcher = AgreementWatcher(model, SCALE, is_decoder)
+    watcher = AgreementWatcher(model, is_decoder)
     [batch] = as_batches([token_batch()])
     for scale in (1.0, SCALE):  # observed as if it were scaled
         with watcher.watching(0, batch, scale):
@@ -214,7 +214,7 @@ def test_what_is_not_finite_is_none():
 
 
 def test_long_sequences_are_sampled(monkeypatch):
-    monkeypatch.setattr("normscope.network.measuring.agreement.QUERIES", 10)
+    monkeypatch.setattr("normscope.network.attention.agreement.QUERIES", 10)
     ids = torch.randint(0, 50, (2, 60))
     found = agreement(HandWritten(), [ids])
     assert len(found) == 8 and all(0 <= r.overlap <= 1 and -1 <= r.output <= 1 for r in found.values())
@@ -223,9 +223,9 @@ def test_long_sequences_are_sampled(monkeypatch):
 def test_nothing_stays_behind():
     model = HandWritten()
     before = [parameter.clone() for parameter in model.parameters()]
-    watcher = AgreementWatcher(model, SCALE, is_decoder)
+    watcher = AgreementWatcher(model, is_decoder)
     with evaluating(model):
-        run_passes(model, as_batches([torch.randint(0, 50, (2, 9))]), (2.0, SCALE), (watcher,), silent)
+        run_passes(model, as_batches([torch.randint(0, 50, (2, 9))]), Passes((SCALE,)), (watcher,), silent)
     assert not watcher._plain
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

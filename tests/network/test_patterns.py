@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.network.measuring.patterns import (
+from normscope.network.attention.attention_maps import query_mask
+from normscope.network.attention.pattern_labels import PATTERNS
+from normscope.network.attention.pattern_tally import STRETCH, PatternTally
+from normscope.network.attention.patterns import (
     HeadPatterns,
     PatternShare,
     attends,
@@ -18,9 +21,6 @@ from normscope.network.measuring.patterns import (
 )
 from normscope.network.running.batches import Batch, as_batch
 from normscope.network.watching.attention_call import HIDDEN, AttentionCall
-from normscope.network.watching.attention_maps import query_mask
-from normscope.network.watching.pattern_labels import PATTERNS
-from normscope.network.watching.pattern_tally import STRETCH, PatternTally
 from normscope.network.watching.tap import tap
 from tests.network.models import HandWritten, hugging_face, token_batch
 
@@ -156,7 +156,7 @@ def test_equal_to_loops_in_blocks_of_queries(monkeypatch):
     ids = torch.randint(0, 9, (2, 100), generator=torch.Generator().manual_seed(0))
     whole, maps = tally_of(model, [ids])
     monkeypatch.setattr("normscope.network.watching.attention_call._BLOCK", 2 * 4 * 100 * 7)
-    monkeypatch.setattr("normscope.network.watching.pattern_tally._PART", 2 * 100 * 3)
+    monkeypatch.setattr("normscope.network.attention.pattern_tally._PART", 2 * 100 * 3)
     parts, _ = tally_of(model, [ids])
     for key, found in whole.items():
         [(weights, visible, counted)] = maps[key[0]]

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
+from normscope.network.attention.attention_maps import hard_measures
+from normscope.network.attention.row_evidence import row_evidence
 from normscope.network.settling.head_types import HeadEvidence, HeadTypes, Trust
-from normscope.network.watching.attention_maps import hard_measures
-from normscope.network.watching.row_evidence import row_evidence
 
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
@@ -18,7 +18,7 @@ EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 def rows_of(scores, visible=None, dtype=torch.float64):
     scores = torch.tensor(scores, dtype=dtype)[None, None]
     seen = torch.ones_like(scores, dtype=torch.bool) if visible is None else torch.tensor(visible)[None, None]
-    return row_evidence(scores, seen, EPSILON[dtype])
+    return row_evidence(scores, seen, EPSILON[dtype])[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -70,7 +70,7 @@ def test_types_are_decided_only_if_every_value_in_the_bounds_has_the_same_one():
             * torch.tensor([0.0, 4.0, 60.0])[torch.randint(0, 3, (6, 1), generator=generator)]
         )
         scores = -gaps.double()
-        rows = row_evidence(scores[None, None], torch.ones(1, 1, 6, 4, dtype=torch.bool), 2.0**-52)
+        rows, _ = row_evidence(scores[None, None], torch.ones(1, 1, 6, 4, dtype=torch.bool), 2.0**-52)
         none = torch.zeros_like(rows.settled)
         parts = {k: float(v.double().mean()) for k, v in hard_measures(rows, (none, none)).items()}
         kind, _ = HeadEvidence(parts, 0.0).type(types, Trust(ties=True))
@@ -85,3 +85,13 @@ def test_types_are_decided_only_if_every_value_in_the_bounds_has_the_same_one():
         assert kind == "undecided" or possible == {kind}
         decided += kind != "undecided"
     assert 50 < decided < 300
+
+
+def test_the_weights_are_those_of_the_limit_and_ties_are_even():
+    """In float32, two scores that are equal on paper and differ by a rounding: softmax would choose one."""
+    scores = torch.tensor([[3e9, 3e9 * (1 - 2.0**-23), 0.0], [2.0, 1.0, -9.0], [9.0, math.nan, 1.0]])[
+        None, None
+    ]
+    _, weights = row_evidence(scores, torch.ones_like(scores, dtype=torch.bool), 2.0**-23)
+    assert scores.softmax(-1)[0, 0, 0, 0] == 1 and weights[0, 0, 0].tolist() == [0.5, 0.5, 0.0]
+    assert torch.allclose(weights[0, 0, 1], scores[0, 0, 1].softmax(-1)) and weights[0, 0, 2].isnan().any()

@@ -158,7 +158,7 @@ def test_a_network_that_is_nan_already_is_blamed_itself():
     )
     found = saturation_and_heads(model, token_batch())
     hook.remove()
-    assert "as it is, unscaled, already gives NaN" in found.messages[0] and "h.1" in found.messages[0]
+    assert "itself, unscaled, already gives NaN" in found.messages[0] and "h.1" in found.messages[0]
     assert not any("scaled network" in text for text in found.messages)
     assert found.saturation.layers[1].cosine == pytest.approx(found.saturation.layers[1].cosine)  # not NaN
 

@@ -7,8 +7,9 @@ from mean heads. The soft network, as trained, is described beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -17,7 +18,7 @@ from normscope.network.running.batches import Batches, as_batches
 from normscope.network.running.scaling import power_of_two
 from normscope.network.settling.full_text import Limit, Measured, Request, layer_of, measure, plain_warnings
 from normscope.network.settling.head_types import HEAD_TYPES, HeadEvidence, HeadKey, HeadType, HeadTypes
-from normscope.network.watching.attention_maps import AttentionObserver
+from normscope.network.watching.block_lists import attention_note
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.rows import HeadMeasures
@@ -32,7 +33,8 @@ class Head(HeadMeasures):
     probability that there are several), `share` of the visible positions.
     Soft network: `effective` positions exp(entropy), `largest` weight, mean
     `distance` between query and key, weight on the `first` token.
-    `margin` is how far `split` and `share` could move before `type` changes.
+    `margin` is how far `split` and `share` could move before `type` changes. `attends` says where the head
+    attends, `overlap` and `output` how well the saturated head agrees with the trained one.
 
     >>> numbers = {"positions_deviation": 0.0, "split": 0.0, "share": 0.2, "effective": 3.1, "first": 0.1}
     >>> head = ns.Head("h.0.attn", 1, 3, "argmax", 0.1, positions=1.0, largest=0.6, distance=2.0, **numbers)
@@ -71,7 +73,7 @@ class Heads(Tabular):
     @property
     def table(self) -> Table:
         """One row per head."""
-        names = list(Head.__dataclass_fields__)
+        names = [name for name in Head.__dataclass_fields__ if name != "attends"]
         return Table.from_rows(names, ([getattr(head, name) for name in names] for head in self.heads))
 
     @property
@@ -86,6 +88,7 @@ def heads(
     *,
     scale: float | None = None,
     types: HeadTypes = HeadTypes(),
+    blocks: str | None = None,
     progress: Progress = silent,
 ) -> Heads:
     """Describe every attention head, in the network as it is and in the saturated one.
@@ -93,7 +96,8 @@ def heads(
     The scale of the saturated network is chosen by climbing on a few sentences, as in `saturation`, or given
     as `scale`, a power of two. Attention maps are processed by blocks of queries, one layer at a time; only
     visible positions and real tokens count. `model` and `batches` are as in `saturation`; `types` has the
-    thresholds between the types of heads; `progress` is called with (done, total, note).
+    thresholds between the types of heads; `blocks` is as in `saturation`; `progress` is called with
+    (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
@@ -108,19 +112,25 @@ def heads(
     if scale is not None and power_of_two(scale) <= 0:
         raise UsageError(f"scale must be a power of two above 1, such as 1024; got {scale!r}")
     limit = Limit() if scale is None else Limit((scale,))
-    return heads_of(measure(model, as_batches(batches), Request(limit, types, layers=False), progress))
+    return heads_of(
+        measure(model, as_batches(batches), Request(limit, types, layers=False, blocks=blocks), progress)
+    )
 
 
 def heads_of(found: Measured) -> Heads:
     """Every head from passes that are done."""
-    rows = tuple(_head(key, evidence, found) for key, evidence in found.evidence().items())
-    warnings = (*found.plan.remarks, *plain_warnings(found), *_warnings(rows, found.heads.observer))
+    patterns = found.patterns()
+    rows = tuple(_head(key, evidence, found, patterns) for key, evidence in found.evidence().items())
+    warnings = (*found.plan.remarks, *plain_warnings(found), *_warnings(rows, found))
     return Heads(rows, warnings)
 
 
-def _head(key: HeadKey, evidence: HeadEvidence, found: Measured) -> Head:
+def _head(
+    key: HeadKey, evidence: HeadEvidence, found: Measured, patterns: Mapping[HeadKey, dict[str, Any]]
+) -> Head:
     name, head = key
-    soft = found.heads.observer.soft[name]
+    soft = found.soft(key)
+    agreement = found.plan.agreement.get(key)
     kind, margin = found.type_of(key, evidence)
     settles_at = found.head_settles_at(key)
     return Head(
@@ -133,17 +143,23 @@ def _head(key: HeadKey, evidence: HeadEvidence, found: Measured) -> Head:
         positions_deviation=evidence.deviation,
         split=evidence.parts["split"],
         share=evidence.parts["share"],
-        effective=float(soft.mean("effective")[head]),
-        largest=float(soft.mean("largest")[head]),
-        distance=float(soft.mean("distance")[head]),
-        first=float(soft.mean("first")[head]),
+        effective=soft["effective"],
+        largest=soft["largest"],
+        distance=soft["distance"],
+        first=soft["first"],
         converged=settles_at is not None and kind != "undecided",
         settles_at=settles_at if kind != "undecided" else None,
         unsettled=1 - evidence.parts["settled"],
+        overlap=agreement.overlap if agreement else None,
+        output=agreement.output if agreement else None,
+        attends=patterns.get(key),
     )
 
 
-def _warnings(rows: Sequence[Head], observer: AttentionObserver) -> Iterator[str]:
+def _warnings(rows: Sequence[Head], found: Measured) -> Iterator[str]:
+    observer = found.heads.observer
+    if note := attention_note(found.lists):
+        yield f"heads: {note}"
     unknown = [row for row in rows if row.type == "undecided"]
     if unknown:
         yield (

@@ -50,12 +50,13 @@ def saturation_and_heads(
     *,
     limit: Limit = Limit(),
     types: HeadTypes = HeadTypes(),
+    blocks: str | None = None,
     progress: Progress = silent,
 ) -> SaturationAndHeads:
-    """The results of `saturation` and of `heads` (at the first scale) from shared passes over the batches.
+    """The results of `saturation` and of `heads` from shared passes over the batches.
 
-    `model`, `batches` and `limit` are as in `saturation`, `types` as in `heads`; `progress` is called
-    with (done, total, note).
+    `model`, `batches`, `limit` and `blocks` are as in `saturation`, `types` as in `heads`; `progress` is
+    called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
@@ -67,5 +68,5 @@ def saturation_and_heads(
     check_kind("limit", limit, Limit)
     check_kind("types", types, HeadTypes)
     check_progress(progress)
-    found = measure(model, as_batches(batches), Request(limit, types), progress)
+    found = measure(model, as_batches(batches), Request(limit, types, blocks=blocks), progress)
     return SaturationAndHeads(saturation_of(found), heads_of(found))

@@ -84,13 +84,15 @@ def saturation(
     *,
     baseline: Literal["random"] | nn.Module | None = None,
     limit: Limit = Limit(),
+    blocks: str | None = None,
     progress: Progress = silent,
 ) -> Saturation:
     """Mean cosine between the hidden states of f(x; θ) and f(x; cθ), layer by layer.
 
     `model` is any transformer in PyTorch, `batches` what it is called with: a tensor, a dict, a tuple or
-    a `Batch`, or several of them. `limit` says at which scales c the limit is taken; `progress` is called
-    with (done, total, note). `baseline="random"` also measures a freshly initialised model of the same
+    a `Batch`, or several of them. `limit` says how the limit is taken. `blocks` is a pattern on
+    the paths of modules, such as "encoder.layers.*", for a model whose layers are not found; `progress` is
+    called with (done, total, note). `baseline="random"` also measures a freshly initialised model of the same
     architecture (seed 0; pass `random_like(model, seed=…)` for another), because a cosine alone means
     little. Dropout is off in every network; padding never counts.
 
@@ -109,10 +111,11 @@ def saturation(
         raise UsageError(f"baseline must be 'random', a model, or None for no baseline; got {baseline!r}")
     kept = as_batches(batches)
     if baseline is None:
-        return _measure(model, kept, limit, progress)
-    trained = _measure(model, kept, limit, part_of(progress, 0, 2))
+        return _measure(model, kept, Request(limit, heads=False, blocks=blocks), progress)
+    request = Request(limit, heads=False, blocks=blocks)
+    trained = _measure(model, kept, request, part_of(progress, 0, 2))
     other = random_like(model, seed=0) if isinstance(baseline, str) else baseline
-    same = Limit(limit.scales or (trained.scale,), limit.tolerance)
+    same = replace(request, limit=Limit(limit.scales or (trained.scale,), limit.tolerance))
     measured = _measure(other, kept, same, part_of(progress, 1, 2, ", random baseline"))
     cosines = {layer.module: layer.cosine for layer in measured.layers}
     if not any(layer.module in cosines for layer in trained.layers):
@@ -136,8 +139,8 @@ def saturation_of(found: Measured) -> Saturation:
     return Saturation(layers, warnings, scales)
 
 
-def _measure(model: nn.Module, batches: list[Batch], limit: Limit, progress: Progress) -> Saturation:
-    return saturation_of(measure(model, batches, Request(limit, heads=False), progress))
+def _measure(model: nn.Module, batches: list[Batch], request: Request, progress: Progress) -> Saturation:
+    return saturation_of(measure(model, batches, request, progress))
 
 
 def _layer(edge: Edge, found: Measured) -> LayerSaturation:

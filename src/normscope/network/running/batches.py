@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -24,7 +24,8 @@ class Batch:
     """The arguments of one forward pass: `args` by position, `kwargs` by name.
 
     `mask` and `decoder_mask` are bool [batch, sequence], True at real tokens,
-    whatever layout the model itself uses; None means that every position is real.
+    whatever layout the model itself uses; None means that every position is real. `separators`
+    are the ids of tokens that separate or end sentences, if the model's config does not know them.
 
     >>> import torch
     >>> import normscope as ns
@@ -38,6 +39,7 @@ class Batch:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     mask: Tensor | None = None
     decoder_mask: Tensor | None = None
+    separators: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         check_kind("args", self.args, (tuple, list), "a tuple of arguments")
@@ -185,7 +187,10 @@ def _rows(batch: Batch, rows: list[int]) -> Batch:
         return value[rows] if isinstance(value, Tensor) else value
 
     kwargs = {key: cut(value) for key, value in batch.kwargs.items()}
-    return Batch(tuple(map(cut, batch.args)), kwargs, cut(batch.mask), cut(batch.decoder_mask))
+    masks = cut(batch.mask), cut(batch.decoder_mask)
+    return replace(
+        batch, args=tuple(map(cut, batch.args)), kwargs=kwargs, mask=masks[0], decoder_mask=masks[1]
+    )
 
 
 def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
@@ -197,7 +202,10 @@ def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = No
         return value.to(device, dtype if value.is_floating_point() else None)
 
     kwargs = {key: move(value) for key, value in batch.kwargs.items()}
-    return Batch(tuple(map(move, batch.args)), kwargs, move(batch.mask), move(batch.decoder_mask))
+    masks = move(batch.mask), move(batch.decoder_mask)
+    return replace(
+        batch, args=tuple(map(move, batch.args)), kwargs=kwargs, mask=masks[0], decoder_mask=masks[1]
+    )
 
 
 def _token_mask(kwargs: Mapping[str, Any], real: Iterable[str], padding: Iterable[str]) -> Tensor | None:

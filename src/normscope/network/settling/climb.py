@@ -15,8 +15,9 @@ from typing import Protocol
 from torch import nn
 
 from normscope.errors import ScaleOverflow
+from normscope.network.attention.agreement import AgreementWatcher
 from normscope.network.running.batches import Batch
-from normscope.network.running.passes import PLAIN, run_watched
+from normscope.network.running.passes import PLAIN, Watcher, run_watched
 from normscope.network.running.precision import in_float64
 from normscope.network.running.scaling import check_scale, scaled
 from normscope.network.settling.head_types import (
@@ -27,7 +28,7 @@ from normscope.network.settling.head_types import (
     Trust,
     head_evidence,
 )
-from normscope.network.settling.watchers import HeadWatcher, StateComparison, precision_of
+from normscope.network.settling.watchers import HeadWatcher, StateComparison, decoder_path, precision_of
 from normscope.network.watching.block_lists import BlockList
 from normscope.network.watching.hidden_states import Edge
 
@@ -106,10 +107,15 @@ class SampleRun:
         self.states = StateComparison(model, lists)
         self.heads = HeadWatcher(model, lists, 0.0, every_row=True)
         self.scales: list[float] = []
-        self.run(PLAIN, float64=float64)
+        self.agreement = AgreementWatcher(model, decoder_path(lists))
+        self.run(PLAIN, float64=float64, agree=True)
 
-    def run(self, scale: float, *, float64: bool) -> None:
-        """One pass over the sample at this scale, which replaces an earlier one."""
+    def run(self, scale: float, *, float64: bool, agree: bool = False) -> None:
+        """One pass over the sample at this scale, which replaces an earlier one.
+
+        With `agree`, heads are compared with those of the plain network; once is enough.
+        """
+        watchers: list[Watcher] = [self.states, self.heads, *([self.agreement] if agree else [])]
         observer = self.heads.observer
         observer.epsilon = precision_of(self._model, float64)
         observer.before = max((other for other in self.scales if other < scale), default=None)
@@ -118,7 +124,7 @@ class SampleRun:
             sums.pop(scale, None)
         with scaled(self._model, scale), in_float64(float64):
             for number, batch in enumerate(self._batches):
-                views = [watcher.watching(number, batch, scale) for watcher in (self.states, self.heads)]
+                views = [watcher.watching(number, batch, scale) for watcher in watchers]
                 run_watched(self._model, batch, views)
         self.scales = sorted({*self.scales, scale})
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
 from normscope.errors import UsageError
+from normscope.network.attention.patterns import attends, head_patterns, separator_ids
 from normscope.network.running.batches import Batch, sample
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.passes import Passes, Watcher, part_of, run_passes
+from normscope.network.running.passes import PLAIN, Passes, Watcher, part_of, run_passes
 from normscope.network.running.scaling import power_of_two
 from normscope.network.settling.head_types import (
     HeadEvidence,
@@ -23,7 +25,7 @@ from normscope.network.settling.head_types import (
 )
 from normscope.network.settling.text_plan import Subject, TextPlan, plan_for
 from normscope.network.settling.watchers import HeadWatcher, StateComparison, precision_of
-from normscope.network.watching.block_lists import BlockList, block_of, find_blocks
+from normscope.network.watching.block_lists import BlockList, block_of, find_blocks, state_note
 from normscope.network.watching.hidden_states import Edge
 from normscope.option_checks import check_kind, check_number
 from normscope.progress import Progress
@@ -95,6 +97,21 @@ class Measured:
         """What the full text shows of every head at the reported scale."""
         return dict(head_evidence(self.heads.observer.hard.get(self.scale, {})))
 
+    def soft(self, key: HeadKey) -> dict[str, float]:
+        """What the plain network shows of a head."""
+        for (name, first), sums in self.heads.observer.soft.items():
+            if name == key[0] and 0 <= key[1] - first < len(sums.sums["largest"]):
+                return {measure: float(sums.mean(measure)[key[1] - first]) for measure in sums.sums}
+        raise KeyError(key)
+
+    def patterns(self) -> dict[HeadKey, dict[str, Any]]:
+        """Where every head attends, in the plain network and at the reported scale."""
+        tally = self.heads.observer.tally
+        if tally is None:
+            return {}
+        soft, hard = head_patterns(tally, PLAIN), head_patterns(tally, self.scale)
+        return {key: attends(soft.get(key), hard.get(key)) for key in soft}
+
     def type_of(self, key: HeadKey, found: HeadEvidence) -> tuple[HeadType, float]:
         """The head's type and margin, by the full text."""
         trust = self.plan.trust.get(key, Trust())
@@ -149,7 +166,7 @@ class Measured:
 def measure(model: nn.Module, batches: Sequence[Batch], request: Request, progress: Progress) -> Measured:
     """TextPlan on a sample, then pass the full text through the plain and the scaled network."""
     with evaluating(model):
-        lists = find_blocks(model, sample(batches))
+        lists = find_blocks(model, sample(batches), pattern=request.blocks)
         subject = Subject(model, batches, lists)
         plan = _plan(subject, request, part_of(progress, 0, 10))
         rest = _rest_of(progress)
@@ -179,7 +196,9 @@ def _rest_of(progress: Progress) -> Progress:
 def _pass(subject: Subject, request: Request, plan: TextPlan, progress: Progress) -> Measured:
     model, lists = subject.model, subject.lists
     states = StateComparison(model, lists)
-    heads = HeadWatcher(model, lists, precision_of(model, plan.float64), without=plan.check)
+    separators = separator_ids(model).union(*(batch.separators for batch in subject.batches))
+    epsilon = precision_of(model, plan.float64)
+    heads = HeadWatcher(model, lists, epsilon, without=plan.check, separators=separators)
     watchers: list[Watcher] = [*([states] if request.layers else []), *([heads] if request.heads else [])]
     check = plan.check if request.layers else None
     passes = Passes(plan.scales, check, everywhere=subject.small, float64=plan.float64)
@@ -209,12 +228,14 @@ def layer_of(name: str, lists: Sequence[BlockList]) -> int:
 
 
 def plain_warnings(found: Measured) -> Iterator[str]:
-    """What is wrong with the network as it is, before any scaling."""
+    """What is wrong with the network as it is, before any scaling; what could not be seen of it."""
     broken = found.states.broken
     if broken:
-        first = next(iter(broken))
+        first = min(broken, key=lambda edge: (edge.path, edge.layer))
         yield (
-            f"the model as it is, unscaled, already gives NaN or infinite states, from {first.module} on: "
-            "look at its weights and inputs (a row that sees no position at all?); nothing can be said about "
-            "its limit"
+            f"the model itself, unscaled, already gives NaN or infinite states, from {first.module} on: look "
+            "at its weights and inputs (a row that sees no position at all?); nothing can be said about its "
+            "limit"
         )
+    if note := state_note(found.lists):
+        yield note

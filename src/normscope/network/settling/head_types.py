@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from normscope.network.watching.attention_maps import HeadsByCall
+from normscope.network.attention.attention_maps import HeadsByCall
 from normscope.option_checks import check_number
 
 HeadType = Literal["argmax", "mean", "mixed", "undecided"]
@@ -95,11 +95,14 @@ class HeadEvidence:
 
 def head_evidence(found: HeadsByCall) -> Iterator[tuple[HeadKey, HeadEvidence]]:
     """The evidence of every head at one scale."""
-    for name, sums in found.items():
+    for (name, first), sums in found.items():
         queries = float(sums.queries)
         columns = {key: values.tolist() for key, values in sums.sums.items()}
         for head in range(len(columns["positions"])):
-            yield (name, head), _evidence({key: values[head] for key, values in columns.items()}, queries)
+            yield (
+                (name, first + head),
+                _evidence({key: values[head] for key, values in columns.items()}, queries),
+            )
 
 
 def _evidence(total: dict[str, float], queries: float) -> HeadEvidence:

@@ -9,7 +9,9 @@ from itertools import takewhile
 from torch import nn
 
 from normscope.errors import ScaleOverflow
+from normscope.network.attention.agreement import Agreement
 from normscope.network.running.batches import Batch, position_count, some_rows
+from normscope.network.running.passes import PLAIN
 from normscope.network.running.precision import no_float64
 from normscope.network.running.scaling import check_scale
 from normscope.network.settling.climb import ABOVE, LADDER, USUAL, Climb, SampleRun, Settings, climb_on
@@ -35,6 +37,7 @@ class TextPlan:
     """A second scale, for layers on a part of the text."""
     climb: Climb | None = None
     trust: Mapping[HeadKey, Trust] = field(default_factory=dict)
+    agreement: Mapping[HeadKey, Agreement] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
@@ -73,6 +76,7 @@ class _Planner:
         self.all_wide = self.wide and subject.small
         self.run = self._first_run()
         self.own_is_enough = self.can_check = False
+        self.judged = PLAIN
         self.ties: dict[HeadKey, Trust] = {}
 
     def _first_run(self) -> SampleRun:
@@ -92,9 +96,10 @@ class _Planner:
 
     def go_to(self, scales: Sequence[float], judged: float) -> None:
         """Run the sample at the scales; the judged one in both precisions, to see whether they agree."""
+        self.judged = judged
         for done, scale in enumerate(scales):
             self._progress(done, len(scales), f"sample scaled by {scale:g}")
-            self.run.run(scale, float64=self.all_wide)
+            self.run.run(scale, float64=self.all_wide, agree=scale == judged and self.all_wide == self.wide)
         if self.all_wide:
             self.ties = {key: Trust(ties=True) for key in self.run.evidence(judged)}
         elif self.wide:
@@ -105,10 +110,10 @@ class _Planner:
         own = self.run.evidence(scale)
         before = {edge: sums[scale].mean for edge, sums in self.run.states.sums.items()}
         try:
-            self.run.run(scale, float64=True)
+            self.run.run(scale, float64=True, agree=True)
         except Exception as error:  # the model has run in its own dtype: something in it refuses float64
             self._no_float64(_first_line(error))
-            self.run.run(scale, float64=False)
+            self.run.run(scale, float64=False, agree=True)
             return
         true = self.run.evidence(scale)
         self.ties = {key: Trust(ties=_alike(own.get(key), found)) for key, found in true.items()}
@@ -166,7 +171,8 @@ def plan_for(
     }
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
-    return TextPlan(chosen, float64, check, found, trust, tuple(planner.remarks))
+    agreement = planner.run.agreement.result() if chosen[0] == planner.judged else {}
+    return TextPlan(chosen, float64, check, found, trust, agreement, tuple(planner.remarks))
 
 
 def _first_line(error: Exception) -> str:

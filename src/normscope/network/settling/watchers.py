@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from normscope.network.attention.attention_maps import AttentionObserver
+from normscope.network.attention.pattern_tally import PatternTally
 from normscope.network.running.batches import Batch
 from normscope.network.running.passes import PLAIN
-from normscope.network.watching.attention_maps import AttentionObserver
 from normscope.network.watching.block_lists import BlockList, block_of
 from normscope.network.watching.hidden_states import Edge, real_tokens, unit_rows, visiting
 from normscope.network.watching.tap import tap
@@ -110,7 +111,11 @@ def add_in_blocks(sums: CosineSums, values: Tensor) -> None:
 
 
 class HeadWatcher:
-    """Taps plain and scaled passes; `every_row` is for a small sample, `without` a scale to ignore."""
+    """Taps plain and scaled passes.
+
+    `every_row` is for a small sample, `without` a scale to ignore; with `separators`, the ids of tokens that
+    separate, the patterns of attention are counted too.
+    """
 
     def __init__(
         self,
@@ -120,9 +125,12 @@ class HeadWatcher:
         *,
         every_row: bool = False,
         without: float | None = None,
+        separators: frozenset[int] | None = None,
     ) -> None:
-        self._model, self._lists, self._without = model, lists, without
-        self.observer = AttentionObserver(self._is_decoder, epsilon, every_row=every_row)
+        self._model, self._without = model, without
+        decoder = decoder_path(lists)
+        tally = None if separators is None else PatternTally(separators, decoder)
+        self.observer = AttentionObserver(decoder, epsilon, every_row=every_row, tally=tally)
 
     def watching(self, number: int, batch: Batch, scale: float) -> AbstractContextManager[None]:
         """Observe the attention of one forward pass."""
@@ -135,9 +143,15 @@ class HeadWatcher:
         """Release the group's visibility maps."""
         self.observer.forget()
 
-    def _is_decoder(self, module: str) -> bool:
-        position = block_of(self._lists, module)
+
+def decoder_path(lists: Sequence[BlockList]) -> Callable[[str], bool]:
+    """A function that says whether a module is part of a decoder."""
+
+    def is_decoder(module: str) -> bool:
+        position = block_of(lists, module)
         return position is not None and position[0].decoder
+
+    return is_decoder
 
 
 def precision_of(model: nn.Module, float64: bool) -> float:

@@ -57,6 +57,11 @@ class AttentionCall:
         """The module's path, followed by the number of the call if a shared module attends more than once."""
         return self.module if self.number == 1 else f"{self.module}#{self.number}"
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """What distinguishes the calls of one forward pass: the name, and the index of the first head."""
+        return self.name, self.head
+
     def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
         """Yield (start, stop, scores) for all queries; the memory is bounded at any sequence length."""
         size = max(1, _BLOCK // max(1, self.batch * self.heads * self.keys))

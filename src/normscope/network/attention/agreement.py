@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from normscope.network.attention.attention_maps import CallKey, query_mask
+from normscope.network.attention.head_outputs import SeenCall, watch_outputs
 from normscope.network.running.batches import Batch
 from normscope.network.running.passes import PLAIN
-from normscope.network.watching.attention_maps import query_mask
-from normscope.network.watching.head_outputs import SeenCall, watch_outputs
 
 QUERIES = 256
 """Queries of each sequence that are compared, evenly spaced; all of a shorter one."""
@@ -53,16 +53,16 @@ class _PlainCall:
 
 
 class AgreementWatcher:
-    """Keeps the weights and outputs of the plain pass and compares them at one scale: for a small sample."""
+    """Keeps the weights and outputs of the plain pass and compares a scaled one: for a small sample."""
 
-    def __init__(self, model: nn.Module, scale: float, decoder_path: Callable[[str], bool]) -> None:
-        self._model, self._scale, self._is_decoder = model, scale, decoder_path
-        self._plain: dict[tuple[int, str], _PlainCall] = {}
-        self._sums: dict[str, _Sums] = {}
+    def __init__(self, model: nn.Module, decoder_path: Callable[[str], bool]) -> None:
+        self._model, self._is_decoder = model, decoder_path
+        self._plain: dict[tuple[int, CallKey], _PlainCall] = {}
+        self._sums: dict[CallKey, _Sums] = {}
 
     def watching(self, number: int, batch: Batch, scale: float) -> AbstractContextManager[None]:
-        """Observe one forward pass; scales other than the plain one and the given one are ignored."""
-        return self._watch(number, batch, scale) if scale in (PLAIN, self._scale) else nullcontext()
+        """Observe one forward pass."""
+        return self._watch(number, batch, scale)
 
     def forget(self) -> None:
         """Release the group's weights and outputs."""
@@ -71,11 +71,11 @@ class AgreementWatcher:
     def result(self) -> dict[tuple[str, int], Agreement]:
         """The agreement of every head, by call and head."""
         found: dict[tuple[str, int], Agreement] = {}
-        for name, sums in self._sums.items():
+        for (name, first), sums in self._sums.items():
             overlap, cosine = sums.overlap / sums.queries, sums.cosine / sums.outputs
             for head in range(len(overlap)):
                 output = _finite(cosine[head]) if sums.seen else None
-                found[name, head] = Agreement(_finite(overlap[head]), output)
+                found[name, first + head] = Agreement(_finite(overlap[head]), output)
         return found
 
     @contextmanager
@@ -83,8 +83,8 @@ class AgreementWatcher:
         def finished(seen: SeenCall) -> None:
             if scale == PLAIN:
                 self._keep(number, batch, seen)
-            elif (number, seen.call.name) in self._plain:
-                self._compare(self._plain[number, seen.call.name], seen)
+            elif (number, seen.call.key) in self._plain:
+                self._compare(self._plain[number, seen.call.key], seen)
 
         with torch.no_grad(), watch_outputs(self._model, finished):
             yield
@@ -99,10 +99,10 @@ class AgreementWatcher:
         if mask is not None:
             counted = counted & mask.to(rows.device)[:, rows]
         outputs = None if seen.outputs is None else seen.outputs[:, :, rows].clone()
-        self._plain[number, call.name] = _PlainCall(rows, counted, seen.weights[:, :, rows].clone(), outputs)
+        self._plain[number, call.key] = _PlainCall(rows, counted, seen.weights[:, :, rows].clone(), outputs)
 
     def _compare(self, plain: _PlainCall, seen: SeenCall) -> None:
-        sums = self._sums.setdefault(seen.call.name, _Sums())
+        sums = self._sums.setdefault(seen.call.key, _Sums())
         counted = plain.counted[:, None]
         sums.queries += float(counted.sum())
         common = torch.minimum(plain.weights, seen.weights[:, :, plain.rows]).sum(-1)

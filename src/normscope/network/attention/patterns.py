@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from normscope.network.watching.pattern_labels import PATTERNS
-from normscope.network.watching.pattern_tally import PatternTally, UnitSums
+from normscope.network.attention.pattern_labels import PATTERNS
+from normscope.network.attention.pattern_tally import PatternTally, UnitSums
 
 UNIFORM = 0.9
 """A head is `uniform` if, with 95 % confidence, its weights agree with equal ones in more than this share."""
@@ -78,10 +78,10 @@ def separator_ids(model: nn.Module, tokenizer: Any = None) -> frozenset[int]:
 def head_patterns(tally: PatternTally, network: Hashable) -> dict[tuple[str, int], HeadPatterns | None]:
     """The patterns of every head in one network, by call and head; None if its weights contain NaN."""
     found: dict[tuple[str, int], HeadPatterns | None] = {}
-    for call, sums in tally.found.get(network, {}).items():
+    for (call, first), sums in tally.found.get(network, {}).items():
         rows = _shares(sums)
         for head in range(len(sums.x)):
-            found[call, head] = None if bool(sums.x[head].isnan().any()) else _one_head(rows, head)
+            found[call, first + head] = None if bool(sums.x[head].isnan().any()) else _one_head(rows, head)
     return found
 
 

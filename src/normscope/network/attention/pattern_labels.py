@@ -20,7 +20,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from normscope.network.watching.token_streams import CallTokens
+from normscope.network.attention.token_streams import CallTokens
 
 SINGLES = ("previous", "next", "self", "first", "induction")
 _FAR = 1 << 60

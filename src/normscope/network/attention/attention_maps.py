@@ -9,10 +9,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from normscope.network.attention.pattern_tally import PatternTally
+from normscope.network.attention.row_evidence import Rows, row_evidence
 from normscope.network.running.batches import Batch
 from normscope.network.running.passes import PLAIN
 from normscope.network.watching.attention_call import HIDDEN, AttentionCall
-from normscope.network.watching.row_evidence import Rows, row_evidence
+
+CallKey: TypeAlias = tuple[str, int]
+"""The name of an attention call, and the index of its first head."""
 
 Measures: TypeAlias = dict[str, Tensor]
 """Name → [batch, heads, queries]."""
@@ -27,9 +31,9 @@ class Visibility:
     share one map and most maps are the same for all heads, so little is stored.
     """
 
-    maps: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    maps: dict[tuple[int, CallKey], Tensor] = field(default_factory=dict)
 
-    def learn(self, key: tuple[int, str], blocks: list[Tensor]) -> None:
+    def learn(self, key: tuple[int, CallKey], blocks: list[Tensor]) -> None:
         """Store one call's map, or a reference to an equal map of the same batch."""
         whole = torch.cat(blocks, dim=2)
         if bool((whole == whole[:, :1]).all()):
@@ -57,8 +61,8 @@ class HeadSums:
         return self.sums[name] / self.queries
 
 
-HeadsByCall: TypeAlias = dict[str, HeadSums]
-"""The name of an attention call → the sums of its heads."""
+HeadsByCall: TypeAlias = dict[CallKey, HeadSums]
+"""An attention call → the sums of its heads."""
 
 
 class AttentionObserver:
@@ -70,53 +74,71 @@ class AttentionObserver:
     """
 
     def __init__(
-        self, decoder_path: Callable[[str], bool], epsilon: float, *, every_row: bool = False
+        self,
+        decoder_path: Callable[[str], bool],
+        epsilon: float,
+        *,
+        every_row: bool = False,
+        tally: PatternTally | None = None,
     ) -> None:
         self._visibility = Visibility()
         self._is_decoder = decoder_path
         self._every_row = every_row
         self._batch, self._number, self._scale = Batch(), 0, PLAIN
-        self.epsilon = epsilon
+        self.epsilon, self.tally = epsilon, tally
         self.before: float | None = None
         """The scale that rows are compared with."""
         self.soft: HeadsByCall = {}
         self.hard: dict[float, HeadsByCall] = {}
-        self.rows: dict[tuple[float, int, str], Rows] = {}
+        self.rows: dict[tuple[float, int, CallKey], Rows] = {}
         self.mask_overtaken: set[str] = set()
 
     def forget(self) -> None:
         """Release the visibility maps of the batches so far."""
         self._visibility.maps.clear()
+        if self.tally is not None:
+            self.tally.forget()
 
     def prepare(self, number: int, batch: Batch, scale: float) -> None:
         """Set which batch comes next, and at which scale."""
         self._number, self._batch, self._scale = number, batch, scale
+        if self.tally is not None:
+            self.tally.prepare(batch)
 
     def __call__(self, call: AttentionCall) -> None:
         """Measure one call, block of queries by block of queries."""
         blocks: list[Tensor] = []
-        self.rows.pop((self._scale, self._number, call.name), None)
+        self.rows.pop((self._scale, self._number, call.key), None)
         for start, stop, scores in call.blocks():
             visible = self._visible(call, start, stop, scores)
             blocks.append(visible)
             counted = self._counted(call, start, stop, visible)
             if self._scale == PLAIN:
-                found = self.soft.setdefault(call.name, HeadSums())
-                found.add(soft_measures(scores, visible, start, call), counted)
+                weights = scores.softmax(-1)
+                found = self.soft.setdefault(call.key, HeadSums())
+                found.add(soft_measures(weights, visible, start, call), counted)
+                self._count_patterns(call, start, weights, visible, counted)
             if self._scale != PLAIN or self._every_row:
                 self._check_mask(call, scores, visible, counted)
-                rows = row_evidence(scores, visible, self.epsilon)
-                sums = self.hard.setdefault(self._scale, {}).setdefault(call.name, HeadSums())
+                rows, weights = row_evidence(scores, visible, self.epsilon)
+                sums = self.hard.setdefault(self._scale, {}).setdefault(call.key, HeadSums())
                 sums.add(hard_measures(rows, self._compared(call, start, rows)), counted)
+                self._count_patterns(call, start, weights, visible, counted)
         if self._scale == PLAIN:
-            self._visibility.learn((self._number, call.name), blocks)
+            self._visibility.learn((self._number, call.key), blocks)
+
+    def _count_patterns(
+        self, call: AttentionCall, start: int, weights: Tensor, visible: Tensor, counted: Tensor
+    ) -> None:
+        if self.tally is not None:
+            self.tally.add(call, start, weights, visible, counted, self._scale)
 
     def _compared(self, call: AttentionCall, start: int, rows: Rows) -> tuple[Tensor, Tensor]:
         """Which rows are still and which are blurred since the scale before; keeps the rows of a sample."""
         none = torch.zeros_like(rows.settled)
         if not self._every_row:
             return none, none
-        key = (self._number, call.name)
+        key = (self._number, call.key)
         kept = self.rows.get((self._scale, *key))
         self.rows[self._scale, *key] = rows if kept is None else kept.joined(rows)
         before = self.rows.get((self.before, *key)) if self.before is not None else None
@@ -128,7 +150,7 @@ class AttentionObserver:
     def _visible(self, call: AttentionCall, start: int, stop: int, scores: Tensor) -> Tensor:
         if self._scale == PLAIN:
             return ~(scores <= HIDDEN)  # NaN is a score too, a broken one
-        return self._visibility.maps[self._number, call.name][:, :, start:stop]
+        return self._visibility.maps[self._number, call.key][:, :, start:stop]
 
     def _counted(self, call: AttentionCall, start: int, stop: int, visible: Tensor) -> Tensor:
         """1 for real tokens that can see at least one position, [batch, 1, queries]."""
@@ -149,13 +171,12 @@ class AttentionObserver:
 _SEEN = 6.9  # below the largest visible score by less than this, a hidden position has a weight of 1e-3
 
 
-def soft_measures(scores: Tensor, visible: Tensor, start: int, call: AttentionCall) -> Measures:
+def soft_measures(weights: Tensor, visible: Tensor, start: int, call: AttentionCall) -> Measures:
     """For each query of the soft network: effective positions, largest weight, distance, first weight."""
-    weights = scores.softmax(-1)
     return {
         "effective": torch.special.entr(weights).sum(-1).exp(),
         "largest": weights.amax(-1),
-        "distance": (weights * _distances(start, scores.shape[2], call, weights)).sum(-1),
+        "distance": (weights * _distances(start, weights.shape[2], call, weights)).sum(-1),
         "first": weights.gather(-1, _first(visible, weights)).squeeze(-1),
     }
 
@@ -203,8 +224,8 @@ def query_mask(batch: Batch, call: AttentionCall, decoder: bool) -> Tensor | Non
 
 
 def _distances(start: int, count: int, call: AttentionCall, like: Tensor) -> Tensor:
-    """|query − key| in positions; NaN between sequences of different length (cross-attention)."""
-    if call.keys < call.queries:
+    """|query − key| in positions; NaN between different sequences (cross-attention)."""
+    if call.cross or call.keys < call.queries:
         return like.new_full((), torch.nan)
     row = torch.arange(start, start + count, device=like.device)[:, None] + (call.keys - call.queries)
     distance = (row - torch.arange(call.keys, device=like.device)).abs().to(like.dtype)

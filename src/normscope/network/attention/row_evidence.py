@@ -69,8 +69,11 @@ class Rows:
 _CHANGE = 0.25  # a difference that grows with the scale at least doubles from one scale to the next
 
 
-def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> Rows:
-    """What the scores of some queries show; `epsilon` is the relative precision of the network's numbers."""
+def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> tuple[Rows, Tensor]:
+    """What the scores of some queries show, and the weights of their limit as far as they show it.
+
+    `epsilon` is the relative precision of the network's numbers. Rows that are lost have NaN as weights.
+    """
     seen = visible.sum(-1).clamp_min(1)
     everything = bool(visible.all())
     largest = (scores if everything else scores.masked_fill(~visible, -torch.inf)).amax(-1, keepdim=True)
@@ -81,12 +84,14 @@ def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> Rows:
         below.masked_fill_(~visible, torch.inf)
     rounding = size * (ROUNDINGS * epsilon)
     needed = torch.log(seen.to(scores.dtype) / LEFT_OUT)[..., None].expand_as(size)
-    ties = (below <= rounding).sum(-1)
+    near = below <= rounding
+    ties = near.sum(-1)
     most = (below <= torch.maximum(needed, CLEARLY * rounding)).sum(-1)
     lost = ~torch.isfinite(size.squeeze(-1))
     settled = (ties == most) & ~lost
-    soft, attended, gap = _unsettled_rows(below, rounding, needed, ~settled, ties)
-    return Rows(
+    weights = near / ties[..., None].to(scores.dtype)
+    soft, attended, gap = _unsettled_rows(below, rounding, needed, ~settled, ties, weights)
+    rows = Rows(
         seen=seen.expand_as(ties),
         attended=attended.masked_fill(lost, 0),
         most=torch.where(lost, seen, most),
@@ -96,12 +101,16 @@ def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> Rows:
         rough=rounding.squeeze(-1) > 1,
         gap=gap,
     )
+    return rows, weights
 
 
 def _unsettled_rows(
-    below: Tensor, rounding: Tensor, needed: Tensor, rows: Tensor, ties: Tensor
+    below: Tensor, rounding: Tensor, needed: Tensor, rows: Tensor, ties: Tensor, weights: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Which of `rows` are soft, the positions with weight (else the ties), and the first real difference."""
+    """Which of `rows` are soft, the positions with weight (else the ties), and the first real difference.
+
+    Their weights are those of softmax.
+    """
     soft, attended = torch.zeros_like(rows), ties.clone()
     gap = torch.zeros(rows.shape, dtype=below.dtype, device=below.device)
     chosen = below[rows]
@@ -109,5 +118,6 @@ def _unsettled_rows(
         real = chosen > CLEARLY * rounding[rows]
         gap[rows] = chosen.masked_fill(~real, torch.inf).amin(-1)
         soft[rows] = gap[rows] <= needed[rows].squeeze(-1)
-        attended[rows] = ((-chosen).softmax(-1) > ATTENDED).sum(-1).clamp_min(1)
+        weights[rows] = (-chosen).softmax(-1)
+        attended[rows] = (weights[rows] > ATTENDED).sum(-1).clamp_min(1)
     return soft, attended, gap

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normscope.network.watching.pattern_labels import PATTERNS, PatternKeys, QueryBlock
+from normscope.network.attention.pattern_labels import PATTERNS, PatternKeys, QueryBlock
 
 COLUMNS = 2 * len(PATTERNS)
 """Each pattern with all its keys, then each pattern with its clear keys."""

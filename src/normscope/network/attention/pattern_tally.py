@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normscope.network.attention.pattern_labels import QueryBlock, first_positions, pattern_keys
+from normscope.network.attention.pattern_sums import COLUMNS, PatternSums, pattern_sums
+from normscope.network.attention.token_streams import CallTokens, TokenStreams
 from normscope.network.running.batches import Batch
 from normscope.network.watching.attention_call import AttentionCall
-from normscope.network.watching.pattern_labels import QueryBlock, first_positions, pattern_keys
-from normscope.network.watching.pattern_sums import COLUMNS, PatternSums, pattern_sums
-from normscope.network.watching.token_streams import CallTokens, TokenStreams
 
 STRETCH = 64
 """Queries of a long sequence that form one unit."""
@@ -99,8 +99,8 @@ class PatternTally:
         self._separators, self._decoder_path = separators, decoder_path
         self._batch = _LabelledBatch(Batch(), decoder_path)
         self._batches: list[_LabelledBatch] = []
-        self._open: dict[tuple[Hashable, str], _OpenCall] = {}
-        self.found: dict[Hashable, dict[str, UnitSums]] = {}
+        self._open: dict[tuple[Hashable, tuple[str, int]], _OpenCall] = {}
+        self.found: dict[Hashable, dict[tuple[str, int], UnitSums]] = {}
 
     def prepare(self, batch: Batch) -> None:
         """Set which batch runs next; what is known of its tokens stays for its other passes."""
@@ -132,20 +132,20 @@ class PatternTally:
         groups = [slice(None)] if shared else [slice(h, h + 1) for h in range(weights.shape[1])]
         blocks = [QueryBlock(start, visible[:, 0 if shared else g.start], counted[:, 0] > 0) for g in groups]
         if start == 0:
-            self._open[network, call.name] = self._opened(call, blocks[0])
-        opened = self._open[network, call.name]
+            self._open[network, call.key] = self._opened(call, blocks[0])
+        opened = self._open[network, call.key]
         for heads, block in zip(groups, blocks, strict=True):
             for low, high in _parts(block):
                 part = block.part(low, high)
                 parts = self._prepared(opened, part, weights.dtype)
                 opened.add(part.start // STRETCH, heads, parts, weights[:, heads, low:high])
         if start + weights.shape[2] == call.queries:
-            del self._open[network, call.name]
+            del self._open[network, call.key]
             sums = self.found.setdefault(network, {})
-            sums.setdefault(call.name, UnitSums.zeros(call.heads)).add(*opened.sums.flatten(1, 2))
+            sums.setdefault(call.key, UnitSums.zeros(call.heads)).add(*opened.sums.flatten(1, 2))
 
     def _opened(self, call: AttentionCall, block: QueryBlock) -> _OpenCall:
-        tokens = self._batch.streams.of(call, block.visible & block.counted[..., None])
+        tokens = self._batch.streams.of(call)
         units = -(-call.queries // STRETCH)
         sums = torch.zeros(3, units, call.batch, call.heads, COLUMNS, dtype=torch.float64)
         return _OpenCall(first_positions(tokens, block), tokens, sums)

@@ -12,7 +12,6 @@ from torch import Tensor
 from normscope.network.running.batches import Batch
 from normscope.network.watching.attention_call import AttentionCall
 
-_CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "src_attn")
 _NO_TEXT = ("vision", "visual", "image", "pixel", "audio", "speech")
 _DECODER_IDS = ("decoder_input_ids", "tgt", "trg", "target")
 _NOT_IDS = ("mask", "type", "position", "label", "segment", "cache", "length", *_DECODER_IDS)
@@ -42,15 +41,12 @@ class TokenStreams:
         self._encoder_ran = False
         self._found: dict[tuple[Any, ...], CallTokens] = {}
 
-    def of(self, call: AttentionCall, visible: Tensor) -> CallTokens:
-        """The tokens of a call, the same object for calls with the same ones.
-
-        `visible`, [batch, queries, keys], is what its first queries see, False for those that do not count.
-        """
+    def of(self, call: AttentionCall) -> CallTokens:
+        """The tokens of a call, the same object for calls with the same ones."""
         second = self._is_decoder(call.module)
         self._encoder_ran = self._encoder_ran or not second
         second = second and self._encoder_ran
-        cross = _is_cross(call, second, visible)
+        cross = call.cross or call.keys != call.queries
         text = not any(word in call.module.lower() for word in _NO_TEXT)
         key = (call.batch, call.queries, call.keys, second, cross, text)
         if key not in self._found:
@@ -73,17 +69,6 @@ class TokenStreams:
             ids = ids.T
         fits = [t if t is not None and tuple(t.shape) == shape else None for t in (ids, mask)]
         return fits[0], fits[1]
-
-
-def _is_cross(call: AttentionCall, second: bool, visible: Tensor) -> bool:
-    """Whether the keys are another sequence: by length, by name, or because a decoder is not causal."""
-    name = call.module.rpartition(".")[2].lower()
-    if call.keys != call.queries or any(word in name for word in _CROSS):
-        return True
-    if "self" in name or not second:
-        return False
-    later = torch.ones(visible.shape[-2:], dtype=torch.bool, device=visible.device).triu(1)
-    return bool((visible & later).any())
 
 
 def _token_ids(batch: Batch) -> tuple[Tensor | None, Tensor | None]:

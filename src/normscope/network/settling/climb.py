@@ -197,10 +197,12 @@ def climb_on(run: SampleRun, trust: Mapping[HeadKey, Trust], settings: Settings,
 
 
 def _asks_for_more(found: Climb, settings: Settings, *, below: bool) -> bool:
-    """Whether a larger scale could settle a layer or a soft head; `below` a scale that failed, any head."""
-    if any(found.layer_settles_at(edge) is None for edge in found.cosines):
-        return True
-    return any(
+    """Whether a larger scale could settle a soft head; `below` a scale that failed, any head or layer.
+
+    Layers whose heads have settled are checked on more text than this; without heads they decide alone.
+    """
+    layers = found.cosines if below or not found.evidence[-1] else ()
+    return any(found.layer_settles_at(edge) is None for edge in layers) or any(
         found.head_settles_at(key, settings.types) is None
         for key, evidence in found.evidence[-1].items()
         if below or evidence.parts["soft"] > 0

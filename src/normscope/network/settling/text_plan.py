@@ -70,7 +70,8 @@ class _Planner:
 
     def __init__(self, subject: Subject, settings: Settings, progress: Progress) -> None:
         self._subject, self._settings, self._progress = subject, settings, progress
-        self.wide, self.remarks = True, list[str]()
+        self.wide = True
+        self.remarks, self.too_large = list[str](), list[str]()
         if reason := no_float64(subject.model):
             self._no_float64(reason)
         self.all_wide = self.wide and subject.small
@@ -119,11 +120,22 @@ class _Planner:
         self.ties = {key: Trust(ties=_alike(own.get(key), found)) for key, found in true.items()}
         near = self._settings.tolerance / 10
         same = [abs(sums[scale].mean - before[edge]) <= near for edge, sums in self.run.states.sums.items()]
-        self.own_is_enough = all(same) and all(trust.ties for trust in self.ties.values())
+        self.own_is_enough = all(same) and all(
+            self._no_other_type(own.get(key), found, self.ties[key]) for key, found in true.items()
+        )
+
+    def _no_other_type(self, own: HeadEvidence | None, true: HeadEvidence, trust: Trust) -> bool:
+        """Whether the model's own precision gives a head the type that float64 gives it, or leaves it open.
+
+        A head that the full text leaves open too is measured again in float64.
+        """
+        types = self._settings.types
+        kinds = {true.type(types, Trust(ties=True))[0], own.type(types, trust)[0] if own else "undecided"}
+        return len(kinds - {"undecided"}) < 2
 
     def climb(self) -> Climb:
         """Climb the ladder, two decades above the usual scale, and on where something has not settled."""
-        usable = list(takewhile(self._fits, (*LADDER, ABOVE)))
+        usable = [*LADDER, ABOVE] if self._fits(ABOVE) else list(takewhile(self._fits, LADDER))
         if not usable:
             check_scale(self._subject.model, LADDER[0])
         ladder = [scale for scale in usable if scale in LADDER]
@@ -143,7 +155,7 @@ class _Planner:
         try:
             check_scale(self._subject.model, scale)
         except ScaleOverflow as error:
-            self.remarks.append(f"scales of {scale:g} and above were not tried: {error}")
+            self.too_large = [f"scales of {scale:g} and above were not tried: {error}"]
             return False
         return True
 
@@ -172,7 +184,7 @@ def plan_for(
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
     agreement = planner.run.agreement.result() if chosen[0] == planner.judged else {}
-    return TextPlan(chosen, float64, check, found, trust, agreement, tuple(planner.remarks))
+    return TextPlan(chosen, float64, check, found, trust, agreement, (*planner.remarks, *planner.too_large))
 
 
 def _first_line(error: Exception) -> str:

@@ -61,6 +61,71 @@ def attention(rng):
     return {"tokens": TOKENS, "soft": soft.round(4).tolist(), "saturated": hard.tolist()}
 
 
+WORDS = (
+    "▁the ▁committee ▁that ▁met ▁on ▁Tues day ▁said ▁it ▁would ▁not ▁change ▁the ▁rules ▁of ▁the "
+    "▁election ▁before ▁the ▁votes ▁were ▁counted ▁. </s>"
+)
+ATTENDS = {
+    "name": "previous",
+    "soft": {
+        "first": [0.09, 0.07, 0.11],
+        "previous": [0.71, 0.69, 0.73],
+        "same_token": [0.02, 0.01, 0.03],
+        "next": [0.1, 0.08, 0.12],
+    },
+    "saturated": {"previous": [0.98, 0.97, 0.99], "first": [0.01, 0.0, 0.02]},
+}
+
+
+def write_many_heads(path, layers=24, heads=16, steps=(0, 500, 1000), tokens=24, seed=0, undecided=0.04):
+    """A large causal model: all heads have attention on one sentence of `tokens` tokens, at the last step."""
+    rng = np.random.default_rng(seed)
+    words = (WORDS.split() * 2)[:tokens]
+    kinds, shares = ("argmax", "mixed", "mean", "undecided"), [0.66 - undecided, 0.14, 0.2, undecided]
+    with Run.create(path) as run, run.transaction():
+        types = rng.choice(4, p=shares, size=(layers, heads))
+        for step in steps:
+            changed = rng.random((layers, heads)) < 0.1
+            types = np.where(changed, rng.choice(4, p=shares, size=(layers, heads)), types)
+            run.write(saturation_rows(step, layers, step / max(steps[-1], 1)))
+            run.write(
+                _row(step, layer, head, kinds[types[layer, head]], rng)
+                for layer in range(layers)
+                for head in range(heads)
+            )
+        for layer in range(layers):
+            for head in range(heads):
+                key = f"{steps[-1]}/model.layers.{layer}.self_attn/{head}"
+                run.set_artifact("attention", key, causal_attention(rng, words, kinds[types[layer, head]]))
+        run.set_meta("source", "a large model")
+    return path
+
+
+def _row(step, layer, head, kind, rng):
+    positions = {"argmax": 1.0, "mixed": 4.0, "mean": 12.0, "undecided": 3.0}[kind] + float(rng.random()) / 5
+    known = {"converged": kind != "undecided", "settles_at": None if kind == "undecided" else 32.0}
+    more = {
+        "unsettled": 0.2 if kind == "undecided" else 0.0,
+        "overlap": 0.7,
+        "output": 0.8,
+        "attends": ATTENDS,
+    }
+    module = f"model.layers.{layer}.self_attn"
+    measured = (float(rng.random()) / 10, positions, 0.5, 0.2, 0.3, 5.5, 0.4, 3.3, 0.2)
+    return HeadRow(step, module, layer + 1, head, kind, *measured, **known, **more)
+
+
+def causal_attention(rng, words, kind):
+    n, spread = len(words), 0.0 if kind == "mean" else 2.0
+    scores = rng.normal(scale=1, size=(n, n)) * spread
+    scores += 4.0 * np.eye(n, k=-int(rng.integers(0, 3))) * (kind == "argmax")
+    scores[np.triu_indices(n, 1)] = -np.inf
+    soft = np.exp(scores - scores.max(1, keepdims=True))
+    hard = (scores >= scores.max(1, keepdims=True)).astype(float)
+    soft, hard = (m / m.sum(1, keepdims=True) for m in (soft, hard))
+    return {"tokens": words, "soft": soft.round(4).tolist(), "saturated": hard.round(4).tolist()}
+
+
 def write_sweep(folder, count=5, extra=None):
     """Cells that follow the recursion ρ² ← (1 − ηλ)²ρ² + η²u² exactly."""
     folder.mkdir(parents=True, exist_ok=True)

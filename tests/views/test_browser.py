@@ -85,7 +85,7 @@ def undrawn(page):
     """Keys of the visible figures in which no trace is drawn."""
     return page.evaluate("""() => [...document.querySelectorAll('[data-figure]')]
         .filter((f) => f.offsetParent !== null)
-        .filter((f) => !f.querySelector('.plot .trace path, .plot .hm image, .plot .bars path'))
+        .filter((f) => !f.querySelector('.plot .trace path, .plot .hm image, .plot .bars path, .reader .tile canvas'))
         .map((f) => f.dataset.figure)""")
 
 
@@ -188,11 +188,12 @@ def test_a_click_on_a_head_shows_its_attention(browser, tmp_path):
     with Visit(browser, page_path, viewport={"width": 1280, "height": 1000}) as visit:
         assert undrawn(visit.page) == []
         figure = visit.page.locator("[data-figure='s0-heads']")
-        assert figure.locator(".panes .plot").count() == 2
-        before = figure.locator("h4").inner_text()
+        reader = visit.page.locator("[data-figure='s0-head-reader']")
+        assert reader.locator(".matrix").count() == 2
+        before = reader.locator("h4").inner_text()
         figure.locator(".plot .nsewdrag").first.click(position={"x": 300, "y": 60})
         visit.page.wait_for_function(
-            "t => document.querySelector('.detail h4').textContent !== t", arg=before
+            "t => document.querySelector('.reader h4').textContent !== t", arg=before
         )
         figure.locator("[data-set=effective]").click()
         visit.settled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import replace
 
@@ -15,6 +16,12 @@ from normscope.views.reports.report import report, run_page
 from .networks import TOKENS, attention, cell, head_rows, write_network, write_sweep
 from .pages import figures
 from .runs import write_walk
+
+
+def unpacked(text, width):
+    """Weights as the page reads them: bytes in steps of 1/254, 255 for what is not finite."""
+    codes = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, width)
+    return np.where(codes == 255, np.nan, codes / 254)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,9 @@ def test_a_run_without_weights_shows_what_it_has(network):
         "saturation-training",
         "scaling",
         "heads",
+        "head-reader",
+        "head-changes",
+        "head-flow",
         "head-positions",
         "head-types",
     }
@@ -53,16 +63,20 @@ def test_each_layer_has_a_line_over_training(network):
 
 
 def test_the_map_has_a_cell_and_details_for_each_head(network):
-    spec = network["s0-heads"]
+    spec, reader = network["s0-heads"], network["s0-head-reader"]["reader"]
     types = next(t for t in spec["traces"] if t["set"] == "type")
-    assert np.shape(types["z"]) == (6, 8)
+    assert np.shape(types["z"]) == (6, 8) and spec["linked"] == "head-reader"
     keys = {key for row in types["customdata"] for key in row}
-    assert keys == set(spec["details"])
-    soft, hard = spec["details"]["encoder.layer.2.attention.self/3"]["figures"]
-    assert np.sum(soft["traces"][0]["z"], axis=1) == pytest.approx(1, abs=0.01)
-    assert np.sum(hard["traces"][0]["z"], axis=1) == pytest.approx(1)
-    assert len(soft["layout"]["xaxis"]["ticktext"]) == len(TOKENS)
-    assert "&lt;b&gt;said&lt;/b&gt;" in soft["layout"]["xaxis"]["ticktext"]
+    heads = {head["key"]: head for head in reader["heads"]}
+    assert keys == set(heads)
+    head = heads["encoder.layer.2.attention.self/3"]
+    assert (reader["rows"][head["row"]], head["column"]) == ("3", 3)
+    queries, keys = (reader["sentences"][head["sentence"]][side] for side in ("queries", "keys"))
+    assert queries == keys == TOKENS
+    soft, hard = (unpacked(head[kind], len(keys)) for kind in ("soft", "saturated"))
+    assert soft.shape == hard.shape == (len(queries), len(keys))
+    assert np.sum(soft, axis=1) == pytest.approx(1, abs=len(keys) / 2 / 254)
+    assert np.sum(hard, axis=1) == pytest.approx(1)
 
 
 def test_heads_of_a_stage_show_their_attention(tmp_path):
@@ -75,7 +89,9 @@ def test_heads_of_a_stage_show_their_attention(tmp_path):
     (shown,) = [
         f for key, f in figures(report(run.path, tmp_path / "a.html")).items() if key.endswith("heads")
     ]
-    assert len(shown["details"]) == 4
+    assert shown["linked"] == "head-reader"
+    (reader,) = [f["reader"] for key, f in figures(tmp_path / "a.html").items() if "reader" in f]
+    assert len([head for head in reader["heads"] if head["soft"]]) == 4
 
 
 def test_counts_of_types_add_up(network):

@@ -142,11 +142,17 @@
   }
   async function draw(figure) {
     const key = figure.dataset.figure, spec = specs[key], plot = figure.querySelector(":scope > .plot");
+    if (spec.reader) return read(figure, spec);
     if (!plot) { if (!figure.detail) details(figure, spec); return; }
     states[key] = states[key] || { x: "linear", y: "linear", set: (spec.buttons && spec.buttons[0] || {}).key };
     const fresh = !plot.classList.contains("js-plotly-plot");
     await Plotly.react(plot, ...picture(plot, spec, states[key]), config);
     if (fresh) listen(figure, plot, spec, states[key]);
+  }
+  function read(figure, spec) {
+    figure.reader = figure.reader || headReader(figure.querySelector(".reader"), spec.reader, (place) => between("heat", place));
+    figure.choose = figure.reader.choose;
+    figure.reader.paint();
   }
   function listen(figure, plot, spec, state) {
     plot.on("plotly_relayout", (change) => {
@@ -157,7 +163,8 @@
     });
     if (spec.details) details(figure, spec);
     plot.on("plotly_click", (event) => {
-      const home = spec.linked ? document.querySelector(`[data-figure$="${spec.linked}"]`) : figure;
+      const near = figure.closest("[data-stage]") || document;
+      const home = spec.linked ? near.querySelector(`[data-figure$="${spec.linked}"]`) : figure;
       if (home && home.choose) home.choose(String(event.points[0].customdata));
     });
   }

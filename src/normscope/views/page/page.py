@@ -30,7 +30,8 @@ def render(page: Page) -> str:
     """The page as HTML, with plotly.js, the style and the data inside."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"plotly": get_plotlyjs(), "behaviour": _resource("behaviour.js")}
+    ours = {"head_reader": _resource("head_reader.js"), "behaviour": _resource("behaviour.js")}
+    scripts = {"plotly": get_plotlyjs(), **ours}
     return (
         _environment()
         .from_string(_resource("template.html"))

@@ -36,6 +36,7 @@ class FigureSpec:
     `log_y`: the y axis can be logarithmic. `buttons` switch between sets of traces.
     `click` names what a click on a point shows, from `details` (see behaviour.js);
     `linked` is the key of the figure whose details a click in this figure shows.
+    `reader` is a reader's view of attention heads, in place of traces (see head_reader.js).
     """
 
     key: str
@@ -50,6 +51,7 @@ class FigureSpec:
     click: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     linked: str = ""
+    reader: Mapping[str, Any] = field(default_factory=dict)
     wide: bool = False
 
 

@@ -16,7 +16,7 @@ DIFFUSIVE = "@c1"
 SEQUENCE = "@sequence"  # an ordered colour scale
 HEAT = "@heat"  # an ordered colour scale that begins at the background
 DIVERGING = "@diverging"  # an ordered colour scale around zero
-HEAD_TYPES = {"argmax": "@c1", "mixed": "@c7", "mean": "@c2", "undecided": "@muted"}
+HEAD_TYPES = {"argmax": "@c1", "mixed": "@c7", "mean": "@c2", "undecided": "@undecided"}
 CATEGORIES = 8
 DASHES = ("solid", "dash", "dot", "dashdot")
 

@@ -20,7 +20,7 @@ from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
-from normscope.views.figures.network import heads, homogeneity, lookahead, saturation
+from normscope.views.figures.network import head_map, heads, homogeneity, lookahead, saturation
 from normscope.views.figures.sweep import cells, sweep_map
 from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
@@ -154,7 +154,7 @@ def of_heads(found: Any) -> Drawing:
     rows = _rows(found.table, HeadRow, "the result has no heads")
     modules = len({row.module for row in rows})
     scope = f"{plural(len(rows), 'head')} in {plural(modules, 'attention module')}"
-    return Drawing(scope, [heads.map_figure(rows), heads.position_figure(rows)])
+    return Drawing(scope, [head_map.map_figure(rows), heads.position_figure(rows)])
 
 
 def of_saturation_and_heads(found: Any) -> Drawing:

@@ -7,7 +7,7 @@ import torch
 
 from normscope.lab.config import TrainConfig, override
 from normscope.remarks import Finding, write_remarks
-from normscope.run import Run
+from normscope.run import HeadRow, Run
 from tests.cli.calling import SMALL, call_json
 from tests.conftest import random_walk, save_series
 from tests.theory.make_run import make_run
@@ -35,7 +35,10 @@ def samples(folder):
             call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001),
             call_json("forecast", folder / "a.db", "--to", 9000),
         ],
-        "compare": [call_json("compare", folder / "a.db", folder / "b.db")],
+        "compare": [
+            call_json("compare", folder / "a.db", folder / "b.db"),
+            call_json("compare", *fine_tuned(folder)),
+        ],
         "report": [call_json("report", folder / "a.db", "-o", folder / "report.html")],
         "export": [call_json("export", folder / "a.db", "-o", folder / "weights.csv")],
         "audit": [call_json("audit", series, code=1), call_json("audit", epochs_and_best(folder))],
@@ -99,9 +102,40 @@ def task():
 def network_samples(folder):
     model = folder / "lab" / "checkpoints" / "step-000012"
     return {
-        "saturate": [call_json("saturate", model, "--sentences", 2)],
+        "saturate": [call_json("saturate", model, "--sentences", 2), changing_heads(folder)],
         "homogeneity": [call_json("homogeneity", model, "--sentences", 2)],
     }
+
+
+def fine_tuned(folder):
+    """Two run files with heads alone, one of which has another type."""
+    pair = [folder / name for name in ("before.db", "after.db")]
+    for path, kind in zip(pair, ("argmax", "mean"), strict=True):
+        with Run.create(path) as run, run.transaction():
+            run.write([HeadRow(0, "h.0.attn", 1, 0, kind, 0.1, 1.0, 0.0, 0.0, 0.2, 3.0, 0.6, 2.0, 0.1)])
+    return pair
+
+
+HEADS_PROGRAM = """
+import torch
+def build():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+    return torch.nn.Sequential(layer), [torch.randn(3, 5, 8)]
+"""
+
+
+def changing_heads(folder):
+    """A series in which mean heads, whose queries and keys are zero, become argmax heads."""
+    program, weights = folder / "heads.py", folder / "heads"
+    program.write_text(HEADS_PROGRAM, "utf-8")
+    layer = torch.nn.Sequential(torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True))
+    weights.mkdir()
+    torch.save(layer.state_dict(), weights / "step_1.pt")
+    with torch.no_grad():
+        layer[0].self_attn.in_proj_weight[:16] = 0
+    torch.save(layer.state_dict(), weights / "step_0.pt")
+    return call_json("saturate", f"{program}:build", weights, "--no-baseline", "--run", folder / "heads.db")
 
 
 def plugins():

@@ -85,7 +85,8 @@ def undrawn(page):
     """Keys of the visible figures in which no trace is drawn."""
     return page.evaluate("""() => [...document.querySelectorAll('[data-figure]')]
         .filter((f) => f.offsetParent !== null)
-        .filter((f) => !f.querySelector('.plot .trace path, .plot .hm image, .plot .bars path, .reader .tile canvas'))
+        .filter((f) => !f.querySelector('.plot .trace path, .plot .hm image, .plot .bars path'))
+        .filter((f) => !f.querySelector('.reader .tile canvas'))
         .map((f) => f.dataset.figure)""")
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from normscope.anatomy import of_scope
-from normscope.cli.option_groups import gathers
+from normscope.cli.option_groups import gathers, refuse_unused
 from normscope.cli.options import By, FirstSeriesArgument, JsonFlag, SecondSeriesArgument, Seed, selection
-from normscope.cli.output import print_json, print_sentences, print_table, progress_bar
+from normscope.cli.output import plain, print_json, print_sentences, print_table, progress_bar
+from normscope.errors import SeriesError, UsageError
 
 if TYPE_CHECKING:
     from normscope.theory.laws.compare import Comparison, GroupDifference
     from normscope.theory.laws.intervals import Interval
+    from normscope.theory.measures.head_changes import HeadChanges
 
 EXAMPLES = ("normscope compare a.db b.db", "normscope compare a.db b.db --by layer")
 
@@ -28,13 +30,52 @@ def compare(
     """Show where two runs differ.
 
     For each group: both values at the last common step, the first step from which they differ, and the
-    exponent of growth of each run.
+    exponent of growth of each run. If attention heads were measured in both: which have another type.
     """
     from normscope.theory.laws.compare import compare as compare_runs
 
+    heads, has_weights = _compare_heads(a, b, chosen)
+    if heads and not has_weights:
+        unused = {"measure": chosen["measure"], "scope": chosen["scope"], "by": by if by != "total" else None}
+        refuse_unused("with run files that have attention heads and no norms", **unused)
+        print_json({"a": a, "b": b, "head_changes": heads}) if json else _print_heads(heads)
+        return
     with progress_bar("comparing") as progress:
         result = compare_runs(a, b, by=by, **chosen, seed=seed, progress=progress)
-    print_json(result) if json else _print(result)
+    if json:
+        print_json(plain(result) | {"head_changes": heads})
+        return
+    _print(result)
+    if heads:
+        _print_heads(heads)
+
+
+def _compare_heads(a: str, b: str, chosen: dict[str, Any]) -> tuple[HeadChanges | None, bool]:
+    """What became of the attention heads, if both have some; and whether both runs have norms to compare."""
+    from normscope.theory.measures.head_changes import head_changes_of_runs
+    from normscope.theory.measures.series_sources import opened_run
+
+    with opened_run(a) as left, opened_run(b) as right:
+        if left is None or right is None:
+            return None, True
+        has_weights = bool(left.stages() and right.stages())
+        try:
+            return head_changes_of_runs(left, right, chosen["stage"], chosen["until"]), has_weights
+        except (SeriesError, UsageError):  # models with other heads can still be compared by their norms
+            if not has_weights:
+                raise
+            return None, True
+
+
+def _print_heads(changes: HeadChanges) -> None:
+    from normscope.cli.head_types import print_changes
+
+    known = changes.changed + changes.same
+    text = (
+        f"{changes.changed} of {known} attention heads have another type in b: step {changes.first:,} of a, "
+        f"step {changes.last:,} of b"
+    )
+    print_changes(changes, "; ".join([text, *changes.doubts]))
 
 
 def _print(result: Comparison) -> None:

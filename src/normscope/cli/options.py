@@ -110,6 +110,12 @@ Sentences = Annotated[
 Tokenizer = Annotated[
     str | None, option("--tokenizer", "NAME", "Folder or hub id of the tokenizer. [default: the model's own]")
 ]
+ExampleSentence = Annotated[
+    str | None,
+    option(
+        "--sentence", "TEXT", "Your sentence to show attention on in the report. [default: one of the text]"
+    ),
+]
 Baseline = Annotated[bool, typer.Option(help="Also measure a random model of the same shape.")]
 Heads = Annotated[bool, typer.Option(help="Also measure attention heads.")]
 Scale = Annotated[
@@ -196,6 +202,10 @@ def placement(device: Device = None, dtype: Dtype = None) -> None:
 
 def sentences(text: Text = None, sentences: Sentences = None, tokenizer: Tokenizer = None) -> None:
     """What a model is run on."""
+
+
+def example(sentence: ExampleSentence = None) -> None:
+    """What attention is shown on."""
 
 
 def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions: Revisions = None) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from normscope.cli.option_groups import gathers, step_numbers
+from normscope.cli.head_types import print_changes
+from normscope.cli.option_groups import gathers, refuse_unused, step_numbers
 from normscope.cli.options import (
     JsonFlag,
     ModelsArgument,
     RunFile,
+    example,
     limit,
     placement,
     sentences,
@@ -18,23 +21,27 @@ from normscope.cli.options import (
 )
 from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
 from normscope.cli.study_text import study_text
+from normscope.theory.measures.head_changes import changes_over_steps
 
 if TYPE_CHECKING:
     from normscope.network.study import Study
     from normscope.run import HeadRow
 
+NO_RUN_FILE = "the attention on the sentence is kept in a run file, and there is none: add --run run.db"
 EXAMPLES = (
     "normscope saturate bert-base-uncased",
     "normscope saturate checkpoints/ --text sentences.txt --run run.db",
     "normscope saturate my_model.py:build 'checkpoints/*.pt' --no-heads",
+    "normscope saturate bert-base-uncased --run run.db --sentence 'The jury said that it was fair.'",
 )
 
 
-@gathers(read=series, run_on=sentences, place=placement, measured=limit)
+@gathers(read=series, run_on=sentences, shown=example, place=placement, measured=limit)
 def saturate(
     source: ModelsArgument,
     read: dict[str, Any],
     run_on: dict[str, Any],
+    shown: dict[str, Any],
     place: dict[str, Any],
     measured: dict[str, Any],
     run: RunFile = None,
@@ -53,14 +60,19 @@ def saturate(
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
     options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
     config = StudyConfig(scales, measured["baseline"], measured["heads"], run, Placement(**place), options)
-    text = study_text(source[0], run_on, default=100)
+    if not measured["heads"]:
+        refuse_unused("with --no-heads", **shown)
+    text = study_text(source[0], run_on | shown, default=100)
     with progress_bar("measuring") as progress:
         found = study(source, text, config, progress)
+    if shown["sentence"] and run is None and len({(row.stage, row.step) for row in found.layers}) == 1:
+        found = replace(found, warnings=(*found.warnings, NO_RUN_FILE))
     if json:
         print_json(
             {
                 "layers": found.layers,
                 "heads": found.heads,
+                "head_changes": changes_over_steps(found.heads),
                 "warnings": found.warnings,
                 "look_ahead": found.look_ahead,
             }
@@ -88,6 +100,8 @@ def _print(found: Study) -> None:
     if found.heads:
         stage, step = found.heads[-1].stage, found.heads[-1].step
         _print_heads([head for head in found.heads if (head.stage, head.step) == (stage, step)])
+        for changes in changes_over_steps(found.heads):
+            print_changes(changes)
     _print_notes(found)
 
 

@@ -20,4 +20,4 @@ def study_text(source: str, options: Mapping[str, Any], default: int) -> StudyTe
     if is_build_reference(source):
         refuse_unused(f"with {source}, which returns its own inputs", **options)
     sentences = read_sentences(options["text"], options["sentences"] or default)
-    return StudyText(sentences, options["tokenizer"])
+    return StudyText(sentences, options["tokenizer"], options.get("sentence"))

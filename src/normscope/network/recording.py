@@ -23,6 +23,12 @@ RowType = TypeVar("RowType", SaturationRow, HeadRow)
 _FOR_THE_READER = ("model", "warnings", "look_ahead")
 """Entries of a note that a measurement does not depend on."""
 
+_ITS_MAPS = (
+    "kind = 'attention' AND key IN "
+    "(SELECT ? || '/' || module || '/' || head FROM head WHERE stage = ? AND step = ?)"
+)
+"""The attention maps of a step that is measured again, perhaps on another sentence."""
+
 
 @contextmanager
 def run_for_results(path: Path | None) -> Iterator[Run | None]:
@@ -100,15 +106,16 @@ class StudyRecord:
         shown: Sequence[AttentionExample],
     ) -> None:
         """Write a step and its note, all or nothing; earlier measurements of the step are replaced."""
-        rows = head_rows(result.heads, model.step, model.stage)
+        rows, place = head_rows(result.heads, model.step, model.stage), step_key(model.stage, model.step)
         keys = {(row.module, row.head): row.example_key for row in rows}
         with self._run.transaction():
+            self._run.delete_rows("artifact", _ITS_MAPS, (place, model.stage, model.step))
             self._run.delete_network(model.step, model.stage)
             self._run.write(saturation_rows(result.saturation, model.step, model.stage))
             self._run.write(rows)
             for example in shown:
                 self._run.set_artifact("attention", keys[example.module, example.head], example.document())
-            self._run.set_artifact(self.KIND, step_key(model.stage, model.step), note)
+            self._run.set_artifact(self.KIND, place, note)
 
     @cached_property
     def _layers(self) -> dict[tuple[str, int], list[SaturationRow]]:

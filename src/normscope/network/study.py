@@ -53,7 +53,9 @@ class StudyConfig:
     def fingerprint(self, text: StudyText) -> dict[str, Any]:
         """How a step is measured; if this changes, the step is measured again."""
         digest = hashlib.sha256("\n".join(text.sentences).encode()).hexdigest()[:16]
+        shown = {} if text.example is None else {"sentence": text.example}
         return {
+            **shown,
             "text": digest,
             "scales": list(self.limit.scales),
             "tolerance": self.limit.tolerance,

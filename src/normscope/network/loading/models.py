@@ -31,10 +31,14 @@ class StudiedModel:
 
 @dataclass(frozen=True)
 class StudyText:
-    """The sentences to run a model on, and the folder or hub id of the tokenizer; the model's own if None."""
+    """The sentences to run a model on, and the folder or hub id of the tokenizer; the model's own if None.
+
+    `example` is the sentence to show attention on; one of the sentences if None.
+    """
 
     sentences: Sequence[str]
     tokenizer: str | None = None
+    example: str | None = None
 
 
 @dataclass(frozen=True)

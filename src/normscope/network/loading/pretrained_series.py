@@ -154,7 +154,7 @@ def _load(entry: Entry, files: ModelFiles, text: StudyText, placement: Placement
         loaded = load_pretrained(files.config, placement)
     else:
         loaded = _from_tensors(entry, files, placement)
-    made = corpus(text.sentences, tokenizer, loaded.model)
+    made = corpus(text.sentences, tokenizer, loaded.model, example=text.example)
     return loaded.model, replace(made, warnings=(*loaded.warnings, *made.warnings))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from normscope.network.measuring.heads import Head, Heads
@@ -18,22 +18,28 @@ from normscope.network.settling.head_types import HEAD_TYPES
 from normscope.network.watching.attention_call import AttentionCall
 from normscope.network.watching.tap import tap
 
-MOST_HEADS = 192
+MOST_HEADS = 1024
 """Models with at most this many heads have all of them shown."""
 
 HEADS_PER_TYPE = 32
 """The heads shown of each type in larger models."""
 
 
+Weights = tuple[tuple[float | None, ...], ...]
+
+
 @dataclass(frozen=True)
 class AttentionExample:
-    """One head on one sentence: attention weights [query][key], in the soft and in the saturated network."""
+    """One head on one sentence: attention weights [query][key], in the soft and in the saturated network.
+
+    A weight that is not finite is None.
+    """
 
     module: str
     head: int
     tokens: tuple[str, ...]
-    soft: tuple[tuple[float, ...], ...]
-    saturated: tuple[tuple[float, ...], ...]
+    soft: Weights
+    saturated: Weights
 
     def document(self) -> dict[str, Any]:
         """The JSON document that a run file stores."""
@@ -76,6 +82,13 @@ def _maps(model: nn.Module, batch: Batch, size: int) -> dict[tuple[str, int], Te
     return found
 
 
-def _rounded(weights: Tensor) -> tuple[tuple[float, ...], ...]:
-    rows = torch.nan_to_num(weights).tolist()
-    return tuple(tuple(round(weight, 4) for weight in row) for row in rows)
+def _rounded(weights: Tensor) -> Weights:
+    return tuple(tuple(map(_short, row)) for row in weights.tolist())
+
+
+def _short(weight: float) -> float | None:
+    """Four digits; 0 and 1 without a fraction, which makes most maps much shorter; None if not finite."""
+    if not math.isfinite(weight):
+        return None
+    kept = round(weight, 4)
+    return int(kept) if kept in (0, 1) else kept

@@ -65,8 +65,17 @@ def _prose() -> list[str]:
     return [sentence for sentence in sentences if 40 <= len(sentence) <= 300]
 
 
-def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: int = BATCH_TOKENS) -> Corpus:
-    """Tokenise sentences for a model; sentences of similar length share a batch, to avoid padding."""
+def corpus(
+    sentences: Sequence[str],
+    tokenizer: Any,
+    model: nn.Module,
+    tokens: int = BATCH_TOKENS,
+    example: str | None = None,
+) -> Corpus:
+    """Tokenise sentences for a model; sentences of similar length share a batch, to avoid padding.
+
+    `example` is the sentence to show attention on; by default a short one of the sentences.
+    """
     encoded = [list(ids) for ids in tokenizer(list(sentences), verbose=False)["input_ids"]]
     warnings = list(_check_unknown(encoded, tokenizer))
     limit = longest_allowed(model, tokenizer)
@@ -83,8 +92,30 @@ def corpus(sentences: Sequence[str], tokenizer: Any, model: nn.Module, tokens: i
     groups = _by_length(kept, tokens, padded=_takes_mask(model))
     batches = tuple(_batch(rows, tokenizer, model) for rows in groups)
     short = next((ids for ids in kept if len(ids) <= EXAMPLE_TOKENS), kept[-1])[:EXAMPLE_TOKENS]
+    if example is not None:
+        short, remarks = _example_ids(example, tokenizer, model)
+        warnings += remarks
     words = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(short))
     return Corpus(batches, _batch([short], tokenizer, model), words, tuple(warnings))
+
+
+def _example_ids(sentence: str, tokenizer: Any, model: nn.Module) -> tuple[list[int], list[str]]:
+    """The tokens of the sentence to show attention on, and what to say about them."""
+    ids = list(tokenizer([sentence], verbose=False)["input_ids"][0])
+    if not ids:
+        raise UsageError("the sentence to show attention on has no tokens")
+    limit = min(EXAMPLE_TOKENS, longest_allowed(model, tokenizer) or EXAMPLE_TOKENS)
+    kept, unknown = ids[:limit], getattr(tokenizer, "unk_token_id", None)
+    _check_vocabulary([kept], model)
+    remarks = []
+    if len(ids) > limit:
+        remarks.append(f"attention is shown on the first {limit} of the sentence's {len(ids)} tokens")
+    if unknown is not None and unknown in kept:
+        remarks.append(
+            f"{kept.count(unknown)} of the {len(kept)} tokens of the sentence that attention is shown on are "
+            "unknown to the tokenizer"
+        )
+    return kept, remarks
 
 
 def longest_allowed(model: nn.Module, tokenizer: Any) -> int | None:

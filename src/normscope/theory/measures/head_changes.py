@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
-from normscope.errors import SeriesError
-from normscope.rows import HeadRow
+from normscope.errors import SeriesError, UsageError
+from normscope.run import HeadRow, Run
 from normscope.words import some
 
 UNDECIDED = "undecided"
@@ -111,6 +111,28 @@ def head_changes(before: Iterable[HeadRow], after: Iterable[HeadRow]) -> HeadCha
             f"the two models have no attention head in common: one has {one}, the other {other}"
         )
     return _compared([left, right])
+
+
+def head_changes_of_runs(
+    a: Run, b: Run, stage: str | None = None, until: int | None = None
+) -> HeadChanges | None:
+    """Compare the heads of two runs, each at its last measured step; None if one has no heads."""
+    before, after = (_last_heads(run, stage, until) for run in (a, b))
+    return head_changes(before, after) if before and after else None
+
+
+def _last_heads(run: Run, stage: str | None, until: int | None) -> list[HeadRow]:
+    columns = run.table(HeadRow).columns.values()
+    rows = [HeadRow(*values) for values in zip(*columns, strict=True)]
+    kept = [row for row in rows if until is None or row.step <= until]
+    stages = sorted({row.stage for row in kept})
+    if stage is None and len(stages) > 1:
+        raise UsageError(
+            f"{run.path} has attention heads of several stages ({some(stages)}): choose one (--stage NAME)"
+        )
+    kept = [row for row in kept if stage in (None, row.stage)]
+    last = max((row.step for row in kept), default=0)
+    return [row for row in kept if row.step == last]
 
 
 def changes_over_steps(rows: Iterable[HeadRow]) -> list[HeadChanges]:

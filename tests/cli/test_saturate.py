@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_table_for_a_person(model, text):
 
 def test_json_has_the_documented_fields(model, text):
     found = json.loads(call("saturate", model, "--text", text, "--json"))
-    assert list(found) == ["layers", "heads", "warnings", "look_ahead"]
+    assert list(found) == ["layers", "heads", "warnings", "look_ahead", "head_changes"]
     assert [row["layer"] for row in found["layers"]] == [0, 1, 2]
     assert set(found["layers"][0]) >= {"step", "module", "layer", "cosine", "baseline", "converged"}
     assert set(found["heads"][0]) >= {"step", "module", "layer", "head", "type", "positions", "split"}
@@ -261,3 +262,85 @@ def test_a_folder_of_the_lab(tmp_path):
     assert len(found["heads"]) > 0
     (look_ahead,) = found["look_ahead"]
     assert look_ahead["causal"] and not look_ahead["sees_future"]
+
+
+# -- your own sentence, and heads that change ------------------------------------------
+
+
+def maps(run):
+    with Run(run) as opened:
+        return opened.artifacts("attention")
+
+
+def test_attention_is_shown_on_your_own_sentence(model, text, tmp_path):
+    run = tmp_path / "run.db"
+    call("saturate", model, "--text", text, "--run", run)
+    assert {tuple(m["tokens"]) for m in maps(run).values()} != {("the", "dog", "saw", "it")}
+    call("saturate", model, "--text", text, "--run", run, "--sentence", "the dog saw it")
+    assert {tuple(m["tokens"]) for m in maps(run).values()} == {("the", "dog", "saw", "it")}
+    assert len(maps(run)) == 4
+
+
+def test_a_long_or_strange_sentence_is_said(model, text, tmp_path):
+    said = call("saturate", model, "--text", text, "--run", tmp_path / "a.db", "--sentence", "the cat " * 15)
+    assert "first 24 of the sentence's 30 tokens" in " ".join(said.split())
+    said = call("saturate", model, "--text", text, "--run", tmp_path / "b.db", "--sentence", "the zebra sat")
+    assert "1 of the 3 tokens of the sentence" in " ".join(said.split())
+
+
+def test_a_sentence_that_would_not_be_shown_is_said(model, text, tmp_path):
+    said = call("saturate", model, "--text", text, "--sentence", "the cat sat")
+    assert "add --run run.db" in " ".join(said.split())
+    with pytest.raises(UsageError, match="--sentence has no effect with --no-heads"):
+        call("saturate", model, "--text", text, "--sentence", "the cat", "--no-heads")
+    with pytest.raises(UsageError, match="is empty"):
+        call("saturate", model, "--text", text, "--run", tmp_path / "a.db", "--sentence", " ")
+    (tmp_path / "helper.py").write_text("width = 8\n")
+    (tmp_path / "my_model.py").write_text(BUILD)
+    with pytest.raises(UsageError, match="--sentence has no effect"):
+        call("saturate", f"{tmp_path / 'my_model.py'}:build", "--sentence", "the cat")
+
+
+def zero_queries(folder):
+    """The saved model with queries and keys of zero: every position ties, so every head is a mean head."""
+    import transformers
+
+    model = transformers.BertModel.from_pretrained(folder)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".query." in name or ".key." in name:
+                parameter.zero_()
+    model.save_pretrained(folder)
+
+
+def test_heads_that_change_type_are_printed(text, tmp_path):
+    for step in (0, 10):
+        save_model(tmp_path / "series" / f"checkpoint-{step}")
+    zero_queries(tmp_path / "series" / "checkpoint-0")
+    arguments = (tmp_path / "series", "--text", text, "--no-baseline", "--run", tmp_path / "run.db")
+    assert "4 of 4 heads changed type between step 0 and step 10" in call("saturate", *arguments)
+    (found,) = json.loads(call("saturate", *arguments, "--json"))["head_changes"]
+    assert found["counts"] == [{"before": "mean", "after": "argmax", "heads": 4}]
+    assert {(head["before"], head["after"]) for head in found["heads"]} == {("mean", "argmax")}
+
+
+def test_two_run_files_are_compared_head_by_head(text, tmp_path):
+    """Before and after fine-tuning: the second model is wrapped, so its modules have a prefix more."""
+    from tests.cli.calling import call as command
+    from tests.cli.calling import call_json
+
+    before, after = save_model(tmp_path / "a"), save_model(tmp_path / "b")
+    zero_queries(before)
+    for folder in (before, after):
+        call("saturate", folder, "--text", text, "--no-baseline", "--run", f"{folder}.db")
+    with Run(f"{after}.db", write=True) as run, run.transaction():
+        rows = [HeadRow(*row) for row in zip(*run.table(HeadRow).columns.values(), strict=True)]
+        run.delete_network(0)
+        run.write([replace(row, module=f"bert.{row.module}") for row in rows])
+    pair = (f"{before}.db", f"{after}.db")
+    said = " ".join(command("compare", *pair).stdout.split())
+    assert "4 of 4 attention heads have another type in b: step 0 of a, step 0 of b" in said
+    found = call_json("compare", *pair)["head_changes"]
+    assert (found["changed"], found["missing"]) == (4, 0)
+    refused = command("compare", *pair, "--measure", "norm")
+    assert refused.code == 2 and "--measure has no effect" in refused.stderr

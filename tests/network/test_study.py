@@ -125,6 +125,23 @@ def test_a_study_that_fails_at_once_leaves_no_run_file(series, command):
     assert run.exists(), "a file of the user's is never deleted"
 
 
+def test_another_sentence_is_measured_again_and_no_map_of_the_old_one_stays(series, measured, monkeypatch):
+    def with_sentence(sentence):
+        config = StudyConfig(run=series.parent / "run.db", placement=Placement("cpu"), baseline=False)
+        study([str(series)], StudyText(TEXT.splitlines(), example=sentence), config)
+        return measured()
+
+    assert [with_sentence(None), with_sentence(None)] == [3, 0]
+    assert [with_sentence("the cat sat"), with_sentence("the cat sat")] == [3, 0]
+    monkeypatch.setattr(
+        "normscope.network.measuring.attention_examples.clearest", lambda heads: heads.heads[:1]
+    )
+    assert with_sentence("a dog ran") == 3
+    with Run(series.parent / "run.db") as run:
+        maps = run.artifacts("attention")
+    assert len(maps) == 3 and {tuple(found["tokens"]) for found in maps.values()} == {("a", "dog", "ran")}
+
+
 def test_finished_steps_are_kept_when_a_later_one_fails(series):
     (series / "checkpoint-100" / "config.json").write_text("{}")
     with pytest.raises(ModelError):

@@ -10,7 +10,7 @@ import pytest
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.views.reports.report import report
 
-from .networks import write_network, write_sweep
+from .networks import write_many_heads, write_network, write_sweep
 
 pytestmark = pytest.mark.browser
 FLAGS = [
@@ -222,3 +222,146 @@ def test_it_prints_in_light_colours(desktop):
     desktop.page.emulate_media(media="print")
     assert len(desktop.page.pdf()) > 10_000
     desktop.page.emulate_media(media="screen")
+
+
+# -- the reader's view of the heads ---------------------------------------------------
+
+SHOWN = """(kind) => {
+    const pane = document.querySelectorAll('.pane')[kind === 'soft' ? 0 : 1];
+    return [...pane.querySelectorAll('.weight small')].map((item) => Number(item.textContent || 0));
+}"""
+
+
+@pytest.fixture(scope="module")
+def many_heads(tmp_path_factory):
+    """A report of 384 heads on a sentence of 24 tokens, and the documents behind it."""
+    folder = tmp_path_factory.mktemp("many")
+    path = report(write_many_heads(folder / "many.db"), folder / "many.html")
+    with Run(folder / "many.db") as run:
+        return path, run.artifacts("attention")
+
+
+def weights_of(documents, visit, kind, query):
+    """What the run file says about the head that is shown."""
+    key = visit.page.locator(".tile[aria-selected=true]").get_attribute("data-head")
+    return documents[f"1000/{key}"][kind][query]
+
+
+def test_hovering_a_token_shows_its_weights_soft_and_saturated(browser, many_heads):
+    path, documents = many_heads
+    with Visit(browser, path, viewport={"width": 1200, "height": 900}) as visit:
+        visit.page.locator(".tile").nth(200).click()
+        for query in (3, 17):
+            visit.page.locator(".token").nth(query).hover()
+            for kind in ("soft", "saturated"):
+                expected = weights_of(documents, visit, kind, query)
+                assert np.abs(np.subtract(visit.page.evaluate(SHOWN, kind), expected)).max() < 0.0075
+        assert "·met →" not in visit.page.locator(".answer").inner_text()
+        visit.page.locator("h1").hover()  # what was only hovered is let go
+        assert visit.page.locator(".token[aria-pressed=true]").get_attribute("data-query") == "16"
+        assert visit.complaints == [] and visit.requests == []
+
+
+def test_every_small_map_is_drawn_and_the_switch_draws_the_other_network(browser, many_heads):
+    path, _ = many_heads
+    drawn = """() => [...document.querySelectorAll('.tile canvas')].map((c) => {
+        const { data } = c.getContext('2d').getImageData(0, 0, c.width, c.height);
+        const reds = new Set(data.filter((_, i) => i % 4 === 0));
+        return [c.width, c.height, reds.size, data.reduce((sum, value) => sum + value, 0)];
+    })"""
+    with Visit(browser, path) as visit:
+        soft = visit.page.evaluate(drawn)
+        assert len(soft) == 384
+        assert all(tile[:2] == [24, 24] and tile[2] > 1 for tile in soft)
+        visit.page.locator("[data-kind=saturated]").click()
+        saturated = visit.page.evaluate(drawn)
+        assert sum(a[3] != b[3] for a, b in zip(soft, saturated, strict=True)) > 200
+        assert visit.page.locator("[data-kind=saturated]").get_attribute("aria-pressed") == "true"
+        milliseconds = visit.page.evaluate("""() => {
+            const start = performance.now();
+            document.querySelector('[data-figure$=head-reader]').reader.paint();
+            return performance.now() - start;
+        }""")
+        assert milliseconds < 2000  # some 40 on an idle machine
+
+
+def test_the_reader_on_a_phone_needs_no_hover(browser, many_heads):
+    path, documents = many_heads
+    phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+    with Visit(browser, path, **phone) as visit:
+        assert visit.overflow() <= 0
+        tile = visit.page.locator(".tile").nth(5)
+        assert min(tile.bounding_box()["width"], tile.bounding_box()["height"]) >= 24
+        tile.tap()
+        token = visit.page.locator(".token").nth(9)
+        token.tap()
+        assert token.bounding_box()["height"] >= 30
+        expected = weights_of(documents, visit, "saturated", 9)
+        assert np.abs(np.subtract(visit.page.evaluate(SHOWN, "saturated"), expected)).max() < 0.0075
+        matrix = visit.page.locator(".matrix").first
+        matrix.scroll_into_view_if_needed()
+        box = matrix.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 360
+        matrix.tap(position={"x": box["width"] - 4, "y": box["height"] - 4})
+        assert visit.page.locator(".token[aria-pressed=true]").get_attribute("data-query") == "23"
+        assert visit.complaints == [] and visit.requests == []
+
+
+def test_the_reader_by_keyboard(browser, many_heads):
+    path, _ = many_heads
+    with Visit(browser, path) as visit:
+        visit.page.locator(".tile[aria-selected=true]").focus()
+        assert visit.page.locator(".tile[tabindex='0']").count() == 1
+        start = visit.page.locator(".reader h4").inner_text()
+        visit.page.keyboard.press("ArrowDown")
+        visit.page.keyboard.press("ArrowLeft")
+        focused = visit.page.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert focused == visit.page.locator(".reader h4").inner_text() != start
+        visit.page.locator(".token[tabindex='0']").focus()
+        visit.page.keyboard.press("ArrowRight")
+        chosen = visit.page.locator(".token[aria-pressed=true]")
+        assert visit.page.evaluate("document.activeElement.dataset.query") == chosen.get_attribute(
+            "data-query"
+        )
+        assert visit.page.locator(".answer[aria-live=polite]").inner_text()
+        unnamed = (
+            ".tile:not([aria-label]), canvas.matrix:not([aria-label]), .reader button:not([type=button])"
+        )
+        assert visit.page.locator(unnamed).count() == 0
+
+
+def test_the_reader_shows_what_is_known_and_says_what_is_not(browser, tmp_path):
+    """A head without a map, a row that is not finite, markup in a token, other keys than queries."""
+    path = write_many_heads(tmp_path / "few.db", layers=1, heads=3, tokens=3)
+    key = "1000/model.layers.0.self_attn"
+    nasty = {"tokens": [NASTY, "b"], "key_tokens": ["k1", "k2", "k3"], "soft": [[None] * 3, [0.25, 0.75, 0]]}
+    with Run(path, write=True) as run, run.transaction():
+        run.set_artifact("attention", f"{key}/0", {**nasty, "saturated": [[0, 0, 0], [0, 1, 0]]})
+        run.delete_rows("artifact", "key = ?", (f"{key}/1",))
+    with Visit(browser, report(path, tmp_path / "few.html")) as visit:
+        reader = visit.page.locator(".reader")
+        reader.locator(".tile").nth(0).click()
+        reader.locator(".token").nth(0).click()
+        assert (
+            "soft: no finite weights · saturated: no finite weights" in reader.locator(".answer").inner_text()
+        )
+        assert reader.locator(".weight small").first.inner_text() == "not finite"
+        reader.locator(".token").nth(1).click()
+        assert "soft: k2 0.75, k1 0.25 · saturated: k2 1.00" in reader.locator(".answer").inner_text()
+        assert reader.locator("img, b b").count() == 0
+        reader.locator(".tile").nth(1).click()
+        assert "No attention map was recorded" in reader.inner_text()
+        assert not reader.locator(".pair").is_visible()
+        reader.locator(".tile").nth(2).click()
+        assert reader.locator(".token").count() == 3 and reader.locator(".pair").is_visible()
+        assert visit.complaints == []
+
+
+def test_colours_of_the_small_maps_follow_the_theme(browser, many_heads):
+    path, _ = many_heads
+    corner = """() => [...document.querySelector('.tile canvas').getContext('2d')
+        .getImageData(23, 0, 1, 1).data].join()"""
+    with Visit(browser, path, color_scheme="light") as visit:
+        light = visit.page.evaluate(corner)
+        visit.page.click("#theme")
+        visit.page.wait_for_function(f"light => ({corner})() !== light", arg=light)

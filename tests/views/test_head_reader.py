@@ -141,7 +141,7 @@ def test_a_figure_outside_the_report_has_them_too():
 
 def test_the_picture_and_the_table_agree_about_the_heads_that_changed(many, tmp_path):
     drawn = figures(many)
-    before, dots, after, _ = drawn["s0-head-changes"]["traces"]
+    (before, dots), (after, _) = (drawn[f"s0-heads-{which}"]["traces"] for which in ("first", "last"))
     first, last = (np.array(trace["z"]) for trace in (before, after))
     unsure = TYPES.index("undecided")
     moved = (first != last) & (first != unsure) & (last != unsure)
@@ -161,4 +161,4 @@ def test_the_picture_and_the_table_agree_about_the_heads_that_changed(many, tmp_
 def test_a_single_step_has_no_changes(tmp_path):
     path = write_many_heads(tmp_path / "one.db", layers=2, heads=2, steps=(5,))
     drawn = figures(report(path, tmp_path / "one.html"))
-    assert not {"s0-head-changes", "s0-head-flow"} & set(drawn)
+    assert not {"s0-heads-first", "s0-heads-last", "s0-head-flow"} & set(drawn)

@@ -72,9 +72,9 @@ def saturate(
             {
                 "layers": found.layers,
                 "heads": found.heads,
-                "head_changes": changes_over_steps(found.heads),
                 "warnings": found.warnings,
                 "look_ahead": found.look_ahead,
+                "head_changes": changes_over_steps(found.heads),
             }
         )
     else:

@@ -102,8 +102,8 @@ def corpus(
 def _example_ids(sentence: str, tokenizer: Any, model: nn.Module) -> tuple[list[int], list[str]]:
     """The tokens of the sentence to show attention on, and what to say about them."""
     ids = list(tokenizer([sentence], verbose=False)["input_ids"][0])
-    if not ids:
-        raise UsageError("the sentence to show attention on has no tokens")
+    if not ids or not sentence.strip():
+        raise UsageError("the sentence to show attention on is empty")
     limit = min(EXAMPLE_TOKENS, longest_allowed(model, tokenizer) or EXAMPLE_TOKENS)
     kept, unknown = ids[:limit], getattr(tokenizer, "unk_token_id", None)
     _check_vocabulary([kept], model)

@@ -1,4 +1,4 @@
-"""Which heads changed type between the first and the last step: maps side by side, counts, and a table."""
+"""Which heads changed type between the first and the last step: two maps, counts, and a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from normscope.run import HeadRow
 from normscope.table import Value
-from normscope.theory.measures.head_changes import ChangedHead, HeadChanges
+from normscope.theory.measures.head_changes import UNDECIDED, ChangedHead, HeadChanges
 from normscope.views.figures.network.head_map import (
     TYPES,
     HeadGrid,
@@ -15,37 +15,42 @@ from normscope.views.figures.network.head_map import (
     map_height,
     map_layout,
     type_trace,
+    types_in_words,
 )
 from normscope.views.page import palette
-from normscope.views.page.formatting import count
+from normscope.views.page.formatting import count, plural
 from normscope.views.page.page_parts import FigureSpec, TableSpec, Trace
-from normscope.views.page.side_by_side import side_by_side
 from normscope.words import printable
 
-NOTE = "Left at step {first}, right at step {last}; a dot marks a head that changed between the two."
+NOTE = "A dot marks a head that changed between step {first} and step {last}."
 
 
-def change_map(changes: HeadChanges, before: Sequence[HeadRow], after: Sequence[HeadRow]) -> FigureSpec:
+def change_maps(
+    changes: HeadChanges, before: Sequence[HeadRow], after: Sequence[HeadRow]
+) -> list[FigureSpec]:
     """The types at the first and at the last step, with a dot on every head that changed."""
     moved = {(head.module, head.head) for head in changes.heads if head.differs}
-    left, right = (_side(rows, moved, bar) for rows, bar in ((before, False), (after, True)))
-    both = side_by_side("head-changes", left, right)
-    note = NOTE.format(first=count(changes.first), last=count(changes.last))
-    return replace(both, title=_title(changes), note=" ".join([note, *_doubts(changes)]), wide=True)
+    first, last = count(changes.first), count(changes.last)
+    note = " ".join([NOTE.format(first=first, last=last), *_sentences(changes.doubts)])
+    known = changes.changed + changes.same
+    titles = (
+        f"At step {first}: {types_in_words(before)}",
+        f"At step {last}: {changes.changed} of {known} heads have another type",
+    )
+    return [
+        _map("heads-first", titles[0], before, moved),
+        replace(_map("heads-last", titles[1], after, moved), note=note),
+    ]
 
 
-def _title(changes: HeadChanges) -> str:
-    return f"{changes.changed} of {changes.changed + changes.same} heads changed type"
+def _sentences(texts: Sequence[str]) -> list[str]:
+    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
 
 
-def _doubts(changes: HeadChanges) -> list[str]:
-    return [f"{text[:1].upper()}{text[1:]}." for text in changes.doubts]
-
-
-def _side(rows: Sequence[HeadRow], moved: set[tuple[str, int]], bar: bool) -> FigureSpec:
+def _map(key: str, title: str, rows: Sequence[HeadRow], moved: set[tuple[str, int]]) -> FigureSpec:
     grid = head_grid(rows)
     return FigureSpec(
-        "side", "", [type_trace(grid, bar), _dots(grid, moved)], map_layout(grid), "", map_height(grid)
+        key, title, [type_trace(grid), _dots(grid, moved)], map_layout(grid), height=map_height(grid)
     )
 
 
@@ -94,7 +99,17 @@ def flow_figure(changes: HeadChanges) -> FigureSpec:
             "autorange": "reversed",
         },
     }
-    return FigureSpec("head-flow", "From which type to which", [trace], layout, height=300)
+    return FigureSpec("head-flow", _flow_title(changes), [trace], layout, height=300)
+
+
+def _flow_title(changes: HeadChanges) -> str:
+    """The most frequent change."""
+    known = [entry for entry in changes.counts if UNDECIDED not in (entry.before, entry.after)]
+    moved = [entry for entry in known if entry.before != entry.after]
+    if not moved:
+        return "No head is known to have changed its type"
+    most = max(moved, key=lambda entry: entry.heads)
+    return f"Most frequent change: {most.before} to {most.after}, {plural(most.heads, 'head')}"
 
 
 def change_table(changes: HeadChanges) -> TableSpec | None:

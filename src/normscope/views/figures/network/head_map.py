@@ -114,7 +114,8 @@ def map_layout(grid: HeadGrid) -> dict[str, Any]:
     return {
         "xaxis": {
             "title": {"text": "head"},
-            "dtick": max(1, grid.width // 16),
+            "dtick": max(1, math.ceil(grid.width / 10)),
+            "tickangle": 0,
             "range": [-0.5, grid.width - 0.5],
             "showgrid": False,
         },
@@ -161,8 +162,8 @@ def _hover(row: HeadRow) -> str:
     return "<br>".join(lines)
 
 
-def type_trace(grid: HeadGrid, bar: bool = True) -> Trace:
-    """The types as a heat map with one colour per type; `bar` is the colour bar that names them."""
+def type_trace(grid: HeadGrid) -> Trace:
+    """The types as a heat map with one colour per type."""
     n = len(TYPES)
     bands = [
         [(i + end) / n, colour] for i, colour in enumerate(palette.HEAD_TYPES.values()) for end in (0, 1)
@@ -175,7 +176,7 @@ def type_trace(grid: HeadGrid, bar: bool = True) -> Trace:
         "zmin": -0.5,
         "zmax": n - 0.5,
         "colorscale": bands,
-        **({"colorbar": names | look} if bar else {"showscale": False}),
+        "colorbar": names | look,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from normscope.run import HeadRow, Run
 from normscope.table import Value
 from normscope.theory.measures.head_changes import changes_over_steps
-from normscope.views.figures.network.head_changes import change_map, change_table, flow_figure
+from normscope.views.figures.network.head_changes import change_maps, change_table, flow_figure
 from normscope.views.figures.network.head_map import TYPES, head_name, map_figure
 from normscope.views.figures.network.head_reader import reader_figure
 from normscope.views.page import palette
@@ -45,7 +45,7 @@ def _changes(rows: Sequence[HeadRow], last: Sequence[HeadRow]) -> list[SectionPa
     first = [row for row in rows if row.step == found[0].first]
     table = change_table(found[0])
     figures = [
-        change_map(found[0], first, last),
+        *change_maps(found[0], first, last),
         *balanced([flow_figure(found[0]), *_over_training(rows), positions]),
     ]
     return [*figures, *([table] if table else [])]

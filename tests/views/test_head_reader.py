@@ -83,6 +83,21 @@ def test_positions_without_a_token_are_numbered_and_not_named_after_another(tmp_
     assert reader["sentences"][0]["keys"] == ["a", "b", "#2"]
 
 
+def test_heads_of_a_layer_with_several_modules_have_names_of_their_own(tmp_path):
+    paths = [f"{side}.layers.0.{name}" for side, name in (("enc", "self"), ("dec", "self"), ("dec", "cross"))]
+    (row,) = head_rows(np.random.default_rng(0), 5, layers=1, heads=1)
+    rows = [replace(row, module=path) for path in paths]
+    with Run.create(tmp_path / "a.db") as run, run.transaction():
+        run.write(rows)
+        for each in rows:
+            run.set_artifact(
+                "attention", each.example_key, {"tokens": ["a"], "soft": [[1]], "saturated": [[1]]}
+            )
+    reader = reader_of(report(tmp_path / "a.db", tmp_path / "a.html"))
+    assert sorted(reader["rows"]) == ["dec cross", "dec self", "enc self"]
+    assert {head["says"] for head in reader["heads"]} == {f"{path} head 0, {row.type}" for path in paths}
+
+
 def test_a_type_of_a_later_release_is_shown_under_its_name(tmp_path):
     _, head = one_head(tmp_path, {"tokens": ["a"], "soft": [[1]], "saturated": [[1]]}, type="<b>")
     assert head["says"] == "layer 1 head 0, <b>"

@@ -75,7 +75,10 @@ const headReader = (home, data, heat) => {
   data.rows.forEach((name, r) => {
     const line = grid.appendChild(make("div", "line"));
     line.setAttribute("role", "row");
-    line.appendChild(make("span", "name", name)).setAttribute("role", "rowheader");
+    const header = line.appendChild(make("span", "name"));
+    header.appendChild(make("bdi", "", name));
+    header.setAttribute("role", "rowheader");
+    header.title = name;
     for (let c = 0; c < data.columns; c++) {
       const i = at.get(r * data.columns + c);
       line.appendChild(i === undefined ? blank() : tile(i));

@@ -31,9 +31,15 @@ NOTE = "In the saturated network an argmax head attends to one position and a me
 UNDECIDED_NOTE = "Of an undecided head the measurement cannot tell the type."
 
 
-def head_name(row: HeadRow) -> str:
-    """ "layer 3 head 5"."""
-    return f"layer {row.layer} head {row.head}"
+def head_name(row: HeadRow, by_module: bool = False) -> str:
+    """ "layer 3 head 5"; by module where a layer has several that attend, as in a decoder."""
+    return f"{row.module} head {row.head}" if by_module else f"layer {row.layer} head {row.head}"
+
+
+def has_several_modules(rows: Iterable[HeadRow]) -> bool:
+    """Whether a layer has several attention modules, so that its number alone names no head."""
+    pairs = {(row.layer, row.module) for row in rows}
+    return len({layer for layer, _ in pairs}) < len(pairs)
 
 
 def head_key(row: HeadRow) -> str:
@@ -76,11 +82,15 @@ def head_grid(rows: Sequence[HeadRow]) -> HeadGrid:
 
 
 def _module_names(rows: Sequence[HeadRow], modules: Sequence[str]) -> list[str]:
-    """Layer numbers if each layer has one attention module, module names if some have several."""
-    layers = {row.module: row.layer for row in rows}
-    if len(set(layers.values())) == len(modules):
+    """Layer numbers if each layer has one attention module, short module names if some have several."""
+    if not has_several_modules(rows):
+        layers = {row.module: row.layer for row in rows}
         return [str(layers[module]) for module in modules]
-    return list(modules)
+    paths = [module.split(".") for module in modules]
+    if len(set(map(len, paths))) > 1:
+        return list(modules)
+    kept = [level for level, parts in enumerate(zip(*paths, strict=True)) if len(set(parts)) > 1]
+    return [" ".join(path[level] for level in kept) for path in paths]
 
 
 def map_figure(rows: Sequence[HeadRow], linked: str = "") -> FigureSpec:

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from normscope.run import HeadRow, Run
-from normscope.views.figures.network.head_map import TYPES, head_grid, head_key, head_name
+from normscope.views.figures.network.head_map import (
+    TYPES,
+    has_several_modules,
+    head_grid,
+    head_key,
+    head_name,
+)
 from normscope.views.page.formatting import number, percent, plural
 from normscope.views.page.page_parts import FigureSpec
 from normscope.words import printable
@@ -55,12 +61,12 @@ def _document(run: Run, row: HeadRow) -> Document | None:
 
 
 def _reader(rows: Sequence[HeadRow], documents: Sequence[Document | None]) -> dict[str, Any]:
-    grid = head_grid(rows)
+    grid, several = head_grid(rows), has_several_modules(rows)
     lines = {row.module: i for i, line in enumerate(grid.rows) for row in line if row is not None}
     sentences: dict[tuple[Sequence[str], Sequence[str]], int] = {}
     heads = []
     for row, document in zip(rows, documents, strict=True):
-        entry = _described(row) | {"row": lines[row.module], "column": row.head}
+        entry = _described(row, several) | {"row": lines[row.module], "column": row.head}
         if document:
             texts = _sentence(document)
             entry["sentence"] = sentences.setdefault(texts, len(sentences))
@@ -112,10 +118,10 @@ def packed(weights: Sequence[Sequence[float | None]]) -> str:
 # -- what is said about a head -------------------------------------------------------------
 
 
-def _described(row: HeadRow) -> dict[str, Any]:
+def _described(row: HeadRow, by_module: bool) -> dict[str, Any]:
     return {
         "key": head_key(row),
-        "says": printable(f"{head_name(row)}, {row.type}"),
+        "says": printable(f"{head_name(row, by_module)}, {row.type}"),
         "type": row.type if row.type in TYPES else "undecided",
         "module": printable(row.module),
         "facts": _facts(row),

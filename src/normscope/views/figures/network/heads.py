@@ -11,7 +11,7 @@ from normscope.run import HeadRow, Run
 from normscope.table import Value
 from normscope.theory.measures.head_changes import changes_over_steps
 from normscope.views.figures.network.head_changes import change_maps, change_table, flow_figure
-from normscope.views.figures.network.head_map import TYPES, head_name, map_figure
+from normscope.views.figures.network.head_map import TYPES, has_several_modules, head_name, map_figure
 from normscope.views.figures.network.head_reader import reader_figure
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, json_numbers, plural
@@ -58,7 +58,8 @@ def _sentences(every: Sequence[HeadRow], rows: Sequence[HeadRow]) -> list[str]:
     for kind in ("argmax", "mean"):
         those = sorted((row for row in rows if row.type == kind), key=lambda row: -row.margin)[:3]
         if those:
-            sentences.append(f"The clearest {kind} heads: {joined(map(head_name, those))}.")
+            names = (printable(head_name(row, has_several_modules(rows))) for row in those)
+            sentences.append(f"The clearest {kind} heads: {joined(names)}.")
     return sentences + [f"{changes.sentence}." for changes in changes_over_steps(every)]
 
 

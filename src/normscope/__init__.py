@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from normscope.network.measuring.lookahead import LookAhead, looks_ahead
     from normscope.network.measuring.saturated import saturated
     from normscope.network.measuring.saturation import LayerSaturation, Saturation, saturation
+    from normscope.network.predicting.ablation import Ablations, HeadAblation, ablations
+    from normscope.network.predicting.task import NetworkTask, SaturatedTask, saturated_task
     from normscope.network.running.baseline import random_like
     from normscope.network.running.batches import Batch, Batches
     from normscope.network.running.scaling import scaled
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
 # Where each public name is defined. They are loaded when first used, so that `import normscope`
 # loads neither torch nor plotly nor scipy.
 _HOMES = {
+    "Ablations": "normscope.network.predicting.ablation",
     "AtSteps": "normscope.schedule",
     "Audit": "normscope.weights.audit.audit",
     "Batch": "normscope.network.running.batches",
@@ -100,6 +103,7 @@ _HOMES = {
     "GroupFits": "normscope.theory.laws.groups",
     "GrowthFit": "normscope.theory.laws.growth",
     "Head": "normscope.network.measuring.heads",
+    "HeadAblation": "normscope.network.predicting.ablation",
     "HeadRow": "normscope.rows",
     "HeadType": "normscope.network.settling.head_types",
     "HeadTypes": "normscope.network.settling.head_types",
@@ -118,6 +122,7 @@ _HOMES = {
     "ModelConfig": "normscope.lab.model",
     "Monitor": "normscope.weights.monitor.monitor",
     "MonitorOptions": "normscope.weights.monitor.monitor_options",
+    "NetworkTask": "normscope.network.predicting.task",
     "NormBudget": "normscope.theory.dynamics.budget",
     "NormBudgets": "normscope.theory.dynamics.budget",
     "NormscopeError": "normscope.errors",
@@ -127,6 +132,7 @@ _HOMES = {
     "Rates": "normscope.theory.dynamics.learning_rates",
     "Run": "normscope.run",
     "RunPaths": "normscope.lab.training.trainer",
+    "SaturatedTask": "normscope.network.predicting.task",
     "Saturation": "normscope.network.measuring.saturation",
     "SaturationAndHeads": "normscope.network.measuring.joint",
     "SaturationRow": "normscope.rows",
@@ -146,6 +152,7 @@ _HOMES = {
     "TrainResult": "normscope.lab.training.train_result",
     "Trainer": "normscope.lab.training.trainer",
     "WeightRow": "normscope.rows",
+    "ablations": "normscope.network.predicting.ablation",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
     "budget": "normscope.schedule",
@@ -164,6 +171,7 @@ _HOMES = {
     "random_like": "normscope.network.running.baseline",
     "report": "normscope.views.reports.report",
     "saturated": "normscope.network.measuring.saturated",
+    "saturated_task": "normscope.network.predicting.task",
     "saturation": "normscope.network.measuring.saturation",
     "saturation_and_heads": "normscope.network.measuring.joint",
     "scaled": "normscope.network.running.scaling",

@@ -68,7 +68,7 @@ class _SaturatedAttention:
             return self._attend(call, arguments)
         result = proceed()
         weights = torch.cat([saturated_weights(scores, self._ties) for _, _, scores in call.blocks()], dim=2)
-        return call.restore(weights).reshape(result.shape).to(result.dtype)
+        return shaped_like(call, weights, result)
 
     def _attend(self, call: AttentionCall, arguments: Sdpa) -> Tensor:
         values = arguments.values()
@@ -85,3 +85,8 @@ def saturated_weights(scores: Tensor, ties: float = TIES) -> Tensor:
     highest = scores.amax(-1, keepdim=True)
     tied = (scores >= highest - ties * highest.abs()) & ~hidden
     return tied / tied.sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
+
+
+def shaped_like(call: AttentionCall, weights: Tensor, result: Tensor) -> Tensor:
+    """Weights [batch, heads, queries, keys] in the layout and dtype of the model's own softmax."""
+    return call.restore(weights).reshape(result.shape).to(result.dtype)

@@ -24,8 +24,9 @@ class Batch:
     """The arguments of one forward pass: `args` by position, `kwargs` by name.
 
     `mask` and `decoder_mask` are bool [batch, sequence], True at real tokens,
-    whatever layout the model itself uses; None means that every position is real. `separators`
-    are the ids of tokens that separate or end sentences, if the model's config does not know them.
+    whatever layout the model itself uses; None means that every position is real. `labels` say what is
+    right, for `ablations` and `saturated_task`; the model is not called with them. `separators` are the ids
+    of tokens that separate or end sentences, if the model's config does not know them.
 
     >>> import torch
     >>> import normscope as ns
@@ -39,6 +40,7 @@ class Batch:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     mask: Tensor | None = None
     decoder_mask: Tensor | None = None
+    labels: Tensor | None = None
     separators: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class Batch:
         for option in ("mask", "decoder_mask"):
             if getattr(self, option) is not None:
                 object.__setattr__(self, option, _checked_mask(option, getattr(self, option)))
+        check_kind("labels", self.labels, (Tensor, type(None)), "a tensor")
 
     def run(self, model: nn.Module) -> Any:
         """Run one forward pass and return the model's output."""
@@ -187,10 +190,8 @@ def _rows(batch: Batch, rows: list[int]) -> Batch:
         return value[rows] if isinstance(value, Tensor) else value
 
     kwargs = {key: cut(value) for key, value in batch.kwargs.items()}
-    masks = cut(batch.mask), cut(batch.decoder_mask)
-    return replace(
-        batch, args=tuple(map(cut, batch.args)), kwargs=kwargs, mask=masks[0], decoder_mask=masks[1]
-    )
+    tensors = {name: cut(getattr(batch, name)) for name in ("mask", "decoder_mask", "labels")}
+    return replace(batch, args=tuple(map(cut, batch.args)), kwargs=kwargs, **tensors)
 
 
 def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
@@ -202,10 +203,8 @@ def to_device(batch: Batch, device: torch.device, dtype: torch.dtype | None = No
         return value.to(device, dtype if value.is_floating_point() else None)
 
     kwargs = {key: move(value) for key, value in batch.kwargs.items()}
-    masks = move(batch.mask), move(batch.decoder_mask)
-    return replace(
-        batch, args=tuple(map(move, batch.args)), kwargs=kwargs, mask=masks[0], decoder_mask=masks[1]
-    )
+    tensors = {name: move(getattr(batch, name)) for name in ("mask", "decoder_mask", "labels")}
+    return replace(batch, args=tuple(map(move, batch.args)), kwargs=kwargs, **tensors)
 
 
 def _token_mask(kwargs: Mapping[str, Any], real: Iterable[str], padding: Iterable[str]) -> Tensor | None:

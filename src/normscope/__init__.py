@@ -182,6 +182,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Ablations",
     "AtSteps",
     "Audit",
     "Batch",
@@ -203,6 +204,7 @@ __all__ = [
     "GroupFits",
     "GrowthFit",
     "Head",
+    "HeadAblation",
     "HeadRow",
     "HeadType",
     "HeadTypes",
@@ -221,6 +223,7 @@ __all__ = [
     "ModelConfig",
     "Monitor",
     "MonitorOptions",
+    "NetworkTask",
     "NormBudget",
     "NormBudgets",
     "NormscopeError",
@@ -230,6 +233,7 @@ __all__ = [
     "Rates",
     "Run",
     "RunPaths",
+    "SaturatedTask",
     "Saturation",
     "SaturationAndHeads",
     "SaturationRow",
@@ -250,6 +254,7 @@ __all__ = [
     "Trainer",
     "WeightRow",
     "__version__",
+    "ablations",
     "at_steps",
     "audit",
     "budget",
@@ -268,6 +273,7 @@ __all__ = [
     "random_like",
     "report",
     "saturated",
+    "saturated_task",
     "saturation",
     "saturation_and_heads",
     "scaled",

@@ -20,6 +20,7 @@ from normscope.cli.options import (
     series,
 )
 from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
+from normscope.cli.predictions import prediction_options, predictions, print_predictions
 from normscope.cli.study_text import study_text
 from normscope.theory.measures.head_changes import changes_over_steps
 
@@ -33,10 +34,13 @@ EXAMPLES = (
     "normscope saturate checkpoints/ --text sentences.txt --run run.db",
     "normscope saturate my_model.py:build 'checkpoints/*.pt' --no-heads",
     "normscope saturate bert-base-uncased --run run.db --sentence 'The jury said that it was fair.'",
+    "normscope saturate gpt2 --task --ablate all",
 )
 
 
-@gathers(read=series, run_on=sentences, shown=example, place=placement, measured=limit)
+@gathers(
+    read=series, run_on=sentences, shown=example, place=placement, measured=limit, predicted=predictions
+)
 def saturate(
     source: ModelsArgument,
     read: dict[str, Any],
@@ -44,6 +48,7 @@ def saturate(
     shown: dict[str, Any],
     place: dict[str, Any],
     measured: dict[str, Any],
+    predicted: dict[str, Any],
     run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -59,7 +64,9 @@ def saturate(
 
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
     options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
-    config = StudyConfig(scales, measured["baseline"], measured["heads"], run, Placement(**place), options)
+    more = prediction_options(**predicted)
+    flags = (measured["baseline"], measured["heads"])
+    config = StudyConfig(scales, *flags, run, Placement(**place), options, more)
     if not measured["heads"]:
         refuse_unused("with --no-heads", **shown)
     text = study_text(source[0], run_on | shown, default=100)
@@ -75,6 +82,8 @@ def saturate(
                 "warnings": found.warnings,
                 "look_ahead": found.look_ahead,
                 "head_changes": changes_over_steps(found.heads),
+                "tasks": found.tasks,
+                "ablations": found.ablations,
             }
         )
     else:
@@ -102,6 +111,7 @@ def _print(found: Study) -> None:
         _print_heads([head for head in found.heads if (head.stage, head.step) == (stage, step)])
         for changes in changes_over_steps(found.heads):
             print_changes(changes)
+    print_predictions(found.tasks[-1:], found.ablations[-1:])
     _print_notes(found)
 
 

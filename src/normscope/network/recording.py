@@ -15,6 +15,13 @@ from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads
 from normscope.network.measuring.saturation import Saturation
+from normscope.network.step_predictions import (
+    ABLATION_KIND,
+    TASK_KIND,
+    PredictionOptions,
+    StepPredictions,
+    save_predictions,
+)
 from normscope.rows import STUDY_NOTES, HeadRow, LayerMeasures, SaturationRow, step_key
 from normscope.run import Run
 
@@ -104,6 +111,7 @@ class StudyRecord:
         note: Mapping[str, Any],
         result: SaturationAndHeads,
         shown: Sequence[AttentionExample],
+        predictions: StepPredictions = StepPredictions(),
     ) -> None:
         """Write a step and its note, all or nothing; earlier measurements of the step are replaced."""
         rows, place = head_rows(result.heads, model.step, model.stage), step_key(model.stage, model.step)
@@ -115,7 +123,22 @@ class StudyRecord:
             self._run.write(rows)
             for example in shown:
                 self._run.set_artifact("attention", keys[example.module, example.head], example.document())
+            save_predictions(self._run, model, predictions)
             self._run.set_artifact(self.KIND, place, note)
+
+    def predictions(self, model: StudiedModel, options: PredictionOptions) -> StepPredictions:
+        """What was measured of the predictions of a step that is done."""
+        key = step_key(model.stage, model.step)
+        task = self._tasks.get(key) if options.task else None
+        return StepPredictions(task, self._ablations.get(key) if options.ablate else None)
+
+    @cached_property
+    def _tasks(self) -> dict[str, Any]:
+        return self._run.artifacts(TASK_KIND)
+
+    @cached_property
+    def _ablations(self) -> dict[str, Any]:
+        return self._run.artifacts(ABLATION_KIND)
 
     @cached_property
     def _layers(self) -> dict[tuple[str, int], list[SaturationRow]]:

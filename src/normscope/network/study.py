@@ -34,6 +34,12 @@ from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
 from normscope.network.settling.full_text import Limit
+from normscope.network.step_predictions import (
+    Document,
+    PredictionOptions,
+    StepPredictions,
+    measure_predictions,
+)
 from normscope.network.study_ownership import claim_for_study
 from normscope.progress import Progress, silent
 from normscope.rows import HeadRow, SaturationRow, step_key
@@ -49,6 +55,7 @@ class StudyConfig:
     run: Path | None = None
     placement: Placement = field(default_factory=Placement)
     series: SeriesOptions = field(default_factory=SeriesOptions)
+    predictions: PredictionOptions = field(default_factory=PredictionOptions)
 
     def fingerprint(self, text: StudyText) -> dict[str, Any]:
         """How a step is measured; if this changes, the step is measured again."""
@@ -62,6 +69,7 @@ class StudyConfig:
             "baseline": self.baseline,
             "heads": self.heads,
             "dtype": self.placement.dtype,
+            **self.predictions.fingerprint,
         }
 
 
@@ -85,6 +93,8 @@ class Study:
     heads: tuple[HeadRow, ...]
     warnings: tuple[str, ...]
     look_ahead: tuple[StepLookAhead, ...] = ()
+    tasks: tuple[Document, ...] = ()
+    ablations: tuple[Document, ...] = ()
 
     @property
     def steps(self) -> list[int]:
@@ -98,6 +108,7 @@ class _StepResult:
     heads: list[HeadRow]
     warnings: list[str] = field(default_factory=list)
     look_ahead: list[StepLookAhead] = field(default_factory=list)
+    predictions: StepPredictions = field(default_factory=StepPredictions)
 
 
 def study(
@@ -160,17 +171,25 @@ class _StepMeasurement:
         if self._record and self._record.is_done(model, note):
             warnings, ahead = self._record.remarks(model)
             found = [StepLookAhead(**entry) for entry in ahead]
-            return _StepResult(*self._record.recorded(model), warnings, found)
+            predicted = self._record.predictions(model, self._config.predictions)
+            return _StepResult(*self._record.recorded(model), warnings, found, predicted)
         module, corpus = model.load()
         layers, heads = self._measure(module, corpus, progress)
+        predicted = self._predictions(model, (module, corpus), layers.scale, progress)
         look_ahead = _look_ahead(module, corpus, model)
-        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(look_ahead)]
+        messages = SaturationAndHeads(layers, heads).messages
+        warnings = [*corpus.warnings, *messages, *_leaks(look_ahead), *predicted.warnings]
         if self._record:
             note |= {"warnings": warnings, "look_ahead": [asdict(entry) for entry in look_ahead]}
             shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, layers.scale)
-            self._record.save(model, note, SaturationAndHeads(layers, heads), shown)
+            self._record.save(model, note, SaturationAndHeads(layers, heads), shown, predicted)
         rows = (saturation_rows(layers, model.step, model.stage), head_rows(heads, model.step, model.stage))
-        return _StepResult(*rows, warnings, look_ahead)
+        return _StepResult(*rows, warnings, look_ahead, predicted)
+
+    def _predictions(
+        self, model: StudiedModel, loaded: tuple[nn.Module, Corpus], scale: float, progress: Progress
+    ) -> StepPredictions:
+        return measure_predictions(model, loaded, self._config.predictions, scale, progress)
 
     def _measure(self, module: nn.Module, corpus: Corpus, progress: Progress) -> tuple[Saturation, Heads]:
         limit, half = self._config.limit, part_of(progress, 0, 2)
@@ -233,4 +252,6 @@ def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) ->
         tuple(row for result in results for row in result.heads),
         tuple(warnings),
         tuple(entry for result in results for entry in result.look_ahead),
+        tuple(result.predictions.task for result in results if result.predictions.task),
+        tuple(result.predictions.ablations for result in results if result.predictions.ablations),
     )

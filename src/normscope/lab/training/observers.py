@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import torch
+
 from normscope.lab.config import TrainConfig
 from normscope.lab.training.callback import Callback
+from normscope.lab.training.held_out import held_out_batches
+from normscope.lab.training.saturated_evaluation import evaluate_saturated
 from normscope.lab.training.trainer import Trainer
 from normscope.network.measuring.heads import heads
 from normscope.network.measuring.saturation import saturation
 from normscope.network.recording import head_rows, saturation_rows
-from normscope.network.running.batches import Batch
 from normscope.schedule import NEVER, Schedule
 from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.monitor.monitor_options import MonitorOptions
@@ -25,7 +28,7 @@ def observers(config: TrainConfig) -> list[Callback]:
 
 
 class SaturationObserver(Callback):
-    """Measures the saturation of each layer and the type of each head, on the held-out data.
+    """Measures saturation, the type of each head, and the task in the saturated network, on held-out data.
 
     The parameters are scaled in place and restored bit for bit, so training is not affected.
     """
@@ -37,11 +40,7 @@ class SaturationObserver(Callback):
         """Measure the untrained network too: later steps are compared with it."""
         config = trainer.config
         held_out = trainer.data.evaluations(config.eval_batches, config.batch)["valid"]
-        self._batches = []
-        for batch in held_out:
-            tokens = trainer.data.token_mask(batch)
-            mask = None if tokens is None else tokens.to(config.device)
-            self._batches.append(Batch((batch.inputs.to(config.device),), mask=mask))
+        self._batches = held_out_batches(trainer.data, held_out, torch.device(config.device))
         if trainer.step == 0 and 0 in self._schedule:
             self._measure(trainer)
 
@@ -53,6 +52,12 @@ class SaturationObserver(Callback):
     def _measure(self, trainer: Trainer) -> None:
         trainer.write(saturation_rows(saturation(trainer.model, self._batches), trainer.step))
         trainer.write(head_rows(heads(trainer.model, self._batches), trainer.step))
+        config = trainer.config
+        task = evaluate_saturated(trainer.model, trainer.data, config.eval_batches, config.batch)
+        for name, value in task.items():
+            trainer.record(name, value)
+        if trainer.step == config.steps:
+            trainer.evaluation = trainer.evaluation | task
 
 
 class MonitorObserver(Callback):

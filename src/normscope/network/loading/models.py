@@ -18,7 +18,8 @@ Identity = dict[str, str]
 class StudiedModel:
     """One model to measure: its step and stage in training, its name, and how to load it.
 
-    `remarks` are sentences about the series that the model belongs to.
+    `remarks` are sentences about the series that the model belongs to. `load_headed` loads it with its
+    output head, if `load` leaves that out, and with the text that predictions are measured on.
     """
 
     step: int
@@ -27,6 +28,7 @@ class StudiedModel:
     identify: Callable[[], Identity]
     load: Callable[[], tuple[nn.Module, Corpus]]
     remarks: tuple[str, ...] = ()
+    load_headed: Callable[[], tuple[nn.Module, Corpus]] | None = None
 
 
 @dataclass(frozen=True)

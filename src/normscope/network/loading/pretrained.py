@@ -50,6 +50,23 @@ def load_pretrained(place: PlaceLike, placement: Placement = Placement()) -> Loa
     return _load(auto.from_pretrained, found.name, found, placement, **found.options)
 
 
+def read_architectures(place: PlaceLike) -> list[str]:
+    """The names of the classes that a config says its weights belong to."""
+    found = _checked(place)
+    if _own_loader(found) is not None:
+        return ["Transformer"]
+    return list(getattr(_read_config(found), "architectures", None) or [])
+
+
+def load_class(name: str, place: PlaceLike, placement: Placement) -> LoadedModel | None:
+    """Load a model as a class of transformers; None if transformers does not have the class."""
+    kind = getattr(_transformers(), name, None)
+    if kind is None:
+        return None
+    found = _checked(place)
+    return _load(kind.from_pretrained, found.name, found, placement, **found.options)
+
+
 def load_from_tensors(config: ModelPlace, tensors: Mapping[str, Tensor], placement: Placement) -> LoadedModel:
     """Build the model of a config and load tensors, by their names in the checkpoint, into it.
 

@@ -28,6 +28,8 @@ from normscope.network.loading.model_places import (
     tokenizer_digest,
 )
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
+from normscope.network.loading.output_heads import load_with_head, with_masked_tokens
+from normscope.network.loading.own_words import own_words
 from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import (
     LoadedModel,
@@ -130,7 +132,8 @@ def _model(entry: Entry, files: ModelFiles, text: StudyText, placement: Placemen
     tokenizer = find_place(text.tokenizer) if text.tokenizer else files.tokenizer
     identify = partial(_identify, entry, files, tokenizer)
     load = partial(_load, entry, replace(files, tokenizer=tokenizer), text, placement)
-    return StudiedModel(entry.step, entry.stage, _name(entry, files), identify, load)
+    headed = partial(load, headed=True) if files.standard else None
+    return StudiedModel(entry.step, entry.stage, _name(entry, files), identify, load, load_headed=headed)
 
 
 def _name(entry: Entry, files: ModelFiles) -> str:
@@ -146,15 +149,21 @@ def _identify(entry: Entry, files: ModelFiles, tokenizer: ModelPlace) -> Identit
         return made_of | {"checkpoint": checkpoint.digest}
 
 
-def _load(entry: Entry, files: ModelFiles, text: StudyText, placement: Placement) -> tuple[nn.Module, Corpus]:
+def _load(
+    entry: Entry, files: ModelFiles, text: StudyText, placement: Placement, headed: bool = False
+) -> tuple[nn.Module, Corpus]:
     if files.standard:
         check_model(files.config)
+    if (words := own_words(files, text)) is not None:
+        model = load_pretrained(files.config, placement).model
+        return model, words(model)
     tokenizer = load_tokenizer(files.tokenizer)
     if files.standard:
-        loaded = load_pretrained(files.config, placement)
+        loaded = (load_with_head if headed else load_pretrained)(files.config, placement)
     else:
         loaded = _from_tensors(entry, files, placement)
     made = corpus(text.sentences, tokenizer, loaded.model, example=text.example)
+    made = with_masked_tokens(made, tokenizer, loaded.model) if headed else made
     return loaded.model, replace(made, warnings=(*loaded.warnings, *made.warnings))
 
 

@@ -1,0 +1,123 @@
+"""The task in the saturated network, against the model's own loss and a slow count."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import normscope as ns
+from normscope.errors import ScaleOverflow, UsageError
+from normscope.network.predicting.comparison import SentenceSums
+from tests.network.headed_models import HEADED, headed
+from tests.network.models import hugging_face, token_batch
+
+pytest.importorskip("transformers")
+
+
+def logits(model, batch):
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+@pytest.mark.parametrize("attention", ["scaled", "exact"])
+def test_loss_accuracy_and_agreement_counted_by_hand(attention):
+    model, batch = headed("gpt2").double(), token_batch()
+    found = ns.saturated_task(model, batch)
+    soft = logits(model, batch)
+    with ns.saturated(model, attention=attention):
+        hard = logits(model, batch)
+    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
+    losses, right, same, divergence = [], [], [], []
+    for row in range(3):
+        for t in range(6):
+            if mask[row, t] and mask[row, t + 1]:
+                p, q = soft[row, t].log_softmax(-1), hard[row, t].log_softmax(-1)
+                losses.append(-q[ids[row, t + 1]])
+                right.append(q.argmax() == ids[row, t + 1])
+                same.append(q.argmax() == p.argmax())
+                divergence.append((p.exp() * (p - q)).sum())
+    row = found[attention]
+    assert found.positions == len(losses) == 16 and found.sentences == 3
+    assert row.loss == pytest.approx(float(sum(losses)) / 16)
+    assert row.accuracy == pytest.approx(sum(map(int, right)) / 16)
+    assert row.agreement == pytest.approx(sum(map(int, same)) / 16)
+    assert row.divergence == pytest.approx(float(sum(divergence)) / 16)
+
+
+@pytest.mark.parametrize("family", HEADED)
+def test_the_models_own_loss(family):
+    model, batch = headed(family).double(), token_batch(family)
+    labels = batch.get("decoder_input_ids", batch["input_ids"]).clone()
+    if family == "classifier":
+        labels = torch.tensor([0, 2, 1])
+    elif family != "t5":
+        labels[batch["attention_mask"] == 0] = -100
+    found = ns.saturated_task(model, {**batch, "labels": labels})
+    task = {"gpt2": "next-token", "llama": "next-token", "classifier": "classes"}.get(family, "tokens")
+    assert found.task == task and not found.warnings
+    with torch.no_grad():
+        assert found["model"].loss == pytest.approx(
+            float(model(**batch, labels=labels).loss), abs=1e-6
+        )  # theirs is float32
+    row = found["model"]
+    assert (row.agreement, row.divergence) == (1.0, 0.0)
+    assert row.rescaled_loss == pytest.approx(row.loss)
+
+
+def test_without_labels_a_classifier_still_agrees_or_not():
+    found = ns.saturated_task(headed("classifier"), token_batch())
+    assert found.task == "classes" and found.positions == 3
+    assert found["scaled"].loss is None and 0 <= found["scaled"].agreement <= 1
+
+
+def test_states_of_a_model_without_a_head():
+    found = ns.saturated_task(hugging_face("bert"), token_batch())
+    assert found.task == "states" and found["model"].cosine == pytest.approx(1)
+    assert found["scaled"].cosine == pytest.approx(found["exact"].cosine, abs=0.01)
+
+
+def test_a_network_that_is_saturated_already_agrees():
+    model, batch = headed("gpt2").double(), token_batch()
+    with ns.scaled(model, 2.0**12):
+        found = ns.saturated_task(model, batch, scale=2)
+    assert found["scaled"].agreement == found["exact"].agreement == 1
+
+
+def test_accuracy_and_agreement_do_not_depend_on_the_scale():
+    model, batch = headed("gpt2").double(), token_batch()
+    first, second = (ns.saturated_task(model, batch, scale=2.0**power) for power in (12, 20))
+    for network in ("scaled", "exact"):
+        assert first[network].agreement == second[network].agreement
+        assert first[network].rescaled_loss == pytest.approx(second[network].rescaled_loss, rel=1e-3)
+        assert second[network].loss > 100 * first[network].loss
+
+
+def test_overflow_is_missing_and_said():
+    model, batch = headed("gpt2").half().float(), token_batch()
+    found = ns.saturated_task(model, batch, scale=2.0**60)
+    assert math.isnan(found["scaled"].agreement) and math.isnan(found["scaled"].accuracy)
+    assert "NaN or infinite" in found.warnings[0] and found["model"].agreement == 1
+    with pytest.raises(ScaleOverflow):
+        ns.saturated_task(model, batch, scale=2.0**130)
+    with pytest.raises(UsageError, match="power of two"):
+        ns.saturated_task(model, batch, scale=0.5)
+
+
+def test_the_error_is_that_of_sentences():
+    """Equal positions within a sentence carry no information: the error is the one of sentence means."""
+    means = torch.tensor([1.0, 4.0, 2.0, 7.0, 3.0])
+    sums = SentenceSums()
+    sums.add(means.repeat_interleave(10), torch.arange(5).repeat_interleave(10), 5)
+    found = sums.mean()
+    assert found.value == pytest.approx(float(means.mean()))
+    assert found.error == pytest.approx(float(means.std()) / math.sqrt(5))
+
+
+@pytest.mark.parametrize("family", HEADED)
+def test_the_model_is_as_it_was(family):
+    model, batch = headed(family), token_batch(family)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ns.saturated_task(model, batch)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -90,6 +90,11 @@ def network(model: torch.nn.Module, batches: ns.Batches) -> None:
     head: ns.Head = heads.strongest("argmax")[0]
     kind: ns.HeadType = head.type
     both: ns.SaturationAndHeads = ns.saturation_and_heads(model, batches)
+    replaced: ns.Ablations = ns.ablations(model, batches, kinds=("mean", "zero"), heads=[("layers.0", 0)])
+    matters: ns.HeadAblation = replaced.strongest("zero", 3)[0]
+    tasks: ns.SaturatedTask = ns.saturated_task(model, batches, scale=2.0**12, task="states")
+    network: ns.NetworkTask = tasks["exact"]
+    print(matters.importance, network.agreement, replaced.task)
     found: ns.Homogeneity = ns.homogeneity(
         model, [ns.Batch((torch.zeros(2),))], curve=ns.Curve(tolerance=0.01)
     )

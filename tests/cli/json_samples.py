@@ -102,7 +102,10 @@ def task():
 def network_samples(folder):
     model = folder / "lab" / "checkpoints" / "step-000012"
     return {
-        "saturate": [call_json("saturate", model, "--sentences", 2), changing_heads(folder)],
+        "saturate": [
+            call_json("saturate", model, "--sentences", 2, "--task", "--ablate", "all"),
+            changing_heads(folder),
+        ],
         "homogeneity": [call_json("homogeneity", model, "--sentences", 2)],
     }
 

@@ -174,8 +174,10 @@ class _StepMeasurement:
             predicted = self._record.predictions(model, self._config.predictions)
             return _StepResult(*self._record.recorded(model), warnings, found, predicted)
         module, corpus = model.load()
-        layers, heads = self._measure(module, corpus, progress)
-        predicted = self._predictions(model, (module, corpus), layers.scale, progress)
+        parts = 2 if self._config.predictions.fingerprint else 1
+        layers, heads = self._measure(module, corpus, part_of(progress, 0, parts))
+        rest = part_of(progress, parts - 1, parts)
+        predicted = self._predictions(model, (module, corpus), layers.scale, rest)
         look_ahead = _look_ahead(module, corpus, model)
         messages = SaturationAndHeads(layers, heads).messages
         warnings = [*corpus.warnings, *messages, *_leaks(look_ahead), *predicted.warnings]

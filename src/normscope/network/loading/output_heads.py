@@ -35,11 +35,16 @@ def load_with_head(place: ModelPlace, placement: Placement) -> LoadedModel:
         return loaded
     plain = load_pretrained(place, placement)
     if names == ["Transformer"] or (loaded is not None and type(loaded.model) is type(plain.model)):
-        return plain
-    reason = (
-        loaded.warnings[0] if loaded is not None else f"transformers has no class {names or 'in its config'}"
-    )
-    return replace(plain, warnings=(*plain.warnings, f"measured without an output head: {reason}"))
+        return plain  # the lab's models have their head, and these have none
+    missing = f"transformers has no {names[0]}" if names else "the config names no architectures"
+    return without_head(plain, loaded.warnings[0] if loaded is not None else missing)
+
+
+def without_head(
+    loaded: LoadedModel, reason: str = "weights of this format are loaded without it"
+) -> LoadedModel:
+    """The model, with a warning that says why its predictions cannot be measured."""
+    return replace(loaded, warnings=(*loaded.warnings, f"measured without an output head: {reason}"))
 
 
 def with_masked_tokens(corpus: Corpus, tokenizer: Any, model: nn.Module) -> Corpus:

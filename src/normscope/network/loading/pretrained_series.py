@@ -28,7 +28,7 @@ from normscope.network.loading.model_places import (
     tokenizer_digest,
 )
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
-from normscope.network.loading.output_heads import load_with_head, with_masked_tokens
+from normscope.network.loading.output_heads import load_with_head, with_masked_tokens, without_head
 from normscope.network.loading.own_words import own_words
 from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import (
@@ -132,7 +132,7 @@ def _model(entry: Entry, files: ModelFiles, text: StudyText, placement: Placemen
     tokenizer = find_place(text.tokenizer) if text.tokenizer else files.tokenizer
     identify = partial(_identify, entry, files, tokenizer)
     load = partial(_load, entry, replace(files, tokenizer=tokenizer), text, placement)
-    headed = partial(load, headed=True) if files.standard else None
+    headed = partial(load, headed=True)
     return StudiedModel(entry.step, entry.stage, _name(entry, files), identify, load, load_headed=headed)
 
 
@@ -162,6 +162,7 @@ def _load(
         loaded = (load_with_head if headed else load_pretrained)(files.config, placement)
     else:
         loaded = _from_tensors(entry, files, placement)
+        loaded = without_head(loaded) if headed else loaded
     made = corpus(text.sentences, tokenizer, loaded.model, example=text.example)
     made = with_masked_tokens(made, tokenizer, loaded.model) if headed else made
     return loaded.model, replace(made, warnings=(*loaded.warnings, *made.warnings))

@@ -119,10 +119,11 @@ def saturated_task(
 ) -> SaturatedTask:
     """Loss, accuracy and agreement of the saturated network against the model, on the same batches.
 
-    Three passes: the model, `saturated(model, scale=scale)`, and the same with attention="exact". `model`
-    and `batches` are as in `saturation`; `labels` in a batch say what is right, otherwise a language model is
-    judged by the tokens themselves. `task` is recognised from the model's output (next-token,
-    tokens, classes, sets or states) unless it is given. `progress` is called with (done, total, note).
+    Three passes: the model, `saturated(model)` at `scale`, a power of two, and the same with
+    attention="exact". `model` and `batches` are as in `saturation`; `labels` in a batch say what is right,
+    otherwise a language model is judged by the tokens themselves. `task` is recognised from the model's
+    output (next-token, tokens, classes, sets or states) unless it is given. `progress` is called with
+    (done, total, note).
 
     >>> import torch
     >>> import normscope as ns

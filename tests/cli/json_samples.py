@@ -70,7 +70,12 @@ def epochs_and_best(folder):
 def lab_samples(folder):
     watched = ("--steps", 12, *SMALL, "--set", "monitor=every:1", "-o", folder / "lab")
     cells = ("--steps", 3, *SMALL, "--lr", "1e-3,1e30", "--set", "optimizer=sgd")
-    found = {"train": [call_json("train", *watched), call_json("train", *task(), "-o", folder / "task")]}
+    found = {
+        "train": [
+            call_json("train", *watched),
+            call_json("train", *task(), "--saturation", "every:2", "-o", folder / "task"),
+        ]
+    }
     add_alarm(folder / "lab" / "run.db")
     with mock.patch("normscope.lab.sweep.sweep.open_engine", lambda address: ThreadPoolExecutor(1)):
         found["sweep"] = [call_json("sweep", *cells, "-o", folder / "sweep")]

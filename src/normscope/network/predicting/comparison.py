@@ -97,16 +97,22 @@ def _divergence(before: Tensor, after: Tensor) -> Tensor:
     return terms.flatten(1).sum(-1, dtype=torch.float64).clamp_min(0)
 
 
-def rescaled(before: Predicted, after: Predicted, task: TaskName) -> Predicted:
+def rescaled(before: Scored, after: Predicted, task: TaskName) -> Predicted:
     """`after` with its logits multiplied by one number, so that they are as large as those of `before`.
 
-    Softmax does not see a constant, so the logits are measured from their mean.
+    Softmax does not see a constant, so the size of logits is their distance from their mean.
     """
-    one, other = (part.values.double() for part in (before, after))
-    if task != "sets":
-        one, other = (values - values.mean(-1, keepdim=True) for values in (one, other))
-    size, now = (float(values.norm(dim=-1).mean()) for values in (one, other))
-    return replace(after, values=other * (size / now if now else 1.0))
+    values = after.values.to(before.values.dtype)
+    peak = float(values.abs().max()) if values.numel() else 0.0
+    values = values / peak if peak else values  # squares of scaled logits could overflow
+    size, now = (float(_size(part, task)) for part in (before.values, values))
+    return replace(after, values=values * (size / now if now else 1.0))
+
+
+def _size(values: Tensor, task: TaskName) -> Tensor:
+    if task == "sets":
+        return values.square().mean(-1).sqrt().mean()
+    return values.std(-1, unbiased=False).mean()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from normscope.errors import UsageError
 from normscope.network.measuring.saturated import saturated
 from normscope.network.predicting.comparison import (
+    Scored,
     SentenceSums,
     all_right,
     difference,
@@ -144,10 +145,11 @@ def saturated_task(
     with evaluating(model):
         for number, batch in enumerate(kept):
             before = reader.run(batch)
+            known = scored(before, reader.task)
             visible |= reader.task == "tokens" and labels_of(batch) is None
             for part, network in enumerate(NETWORKS):
                 after = before if network == "model" else _run(model, reader, batch, network, scale)
-                sums[network].add(before, after, reader.task)
+                sums[network].add(known, after, reader.task)
                 progress(3 * number + part + 1, 3 * len(kept), f"the task in the {network} network")
     rows = tuple(sums[network].row(network) for network in NETWORKS)
     warnings = (*reader.warnings, *_remarks(rows, visible))
@@ -190,24 +192,26 @@ class _TaskSums:
         self.positions = 0
         self.count = 0
 
-    def add(self, before: Predicted, after: Predicted, task: TaskName) -> None:
+    def add(self, before: Scored, after: Predicted, task: TaskName) -> None:
         """Add the predictions for one batch, beside those of the model."""
-        one, other = scored(before, task), scored(after, task)
-        found, changes = quality(other), difference(one, other)
-        if found:
+        other = before if after.values is before.values else scored(after, task)
+        found, changes = quality(other), difference(before, other)
+        if other is before and found:
+            found["rescaled_loss"] = found["loss"]
+        elif found:
             found["rescaled_loss"] = quality(scored(rescaled(before, after, task), task))["loss"]
         if "changed" in changes:
             found |= {"agreement": 1 - changes["changed"], "divergence": changes["divergence"]}
         else:
             found |= {"cosine": 1 - changes["turned"], "moved": changes["moved"]}
-        rows = int(before.sentences.max()) + 1 if len(before.sentences) else 0
+        rows = int(after.sentences.max()) + 1 if len(after.sentences) else 0
         for name, values in found.items():
-            self._sums.setdefault(name, SentenceSums()).add(values, before.sentences, rows)
+            self._sums.setdefault(name, SentenceSums()).add(values, after.sentences, rows)
         if "accuracy" in found:
             self._right.append(found["accuracy"])
-            self._sentences.append(before.sentences)
-        self.positions += len(before.sentences)
-        self.count += len(set(before.sentences.tolist()))
+            self._sentences.append(after.sentences)
+        self.positions += len(after.sentences)
+        self.count += len(set(after.sentences.tolist()))
 
     def row(self, network: Network) -> NetworkTask:
         """The means of this network."""

@@ -82,8 +82,8 @@ def saturate(
                 "warnings": found.warnings,
                 "look_ahead": found.look_ahead,
                 "head_changes": changes_over_steps(found.heads),
-                "tasks": found.tasks,
-                "ablations": found.ablations,
+                **({"tasks": found.tasks} if more.task else {}),
+                **({"ablations": found.ablations} if more.ablate else {}),
             }
         )
     else:

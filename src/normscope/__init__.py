@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from normscope.network.measuring.heads import Head, Heads, heads
     from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
     from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
+    from normscope.network.measuring.layer_similarity import LayerSimilarity, Similarity, layer_similarity
     from normscope.network.measuring.lookahead import LookAhead, looks_ahead
     from normscope.network.measuring.saturated import saturated
     from normscope.network.measuring.saturation import LayerSaturation, Saturation, saturation
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         MeasureRow,
         SaturationRow,
         ScalarRow,
+        SimilarityRow,
         TensorRow,
         WeightRow,
     )
@@ -113,6 +115,7 @@ _HOMES = {
     "Law": "normscope.theory.laws.laws",
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
+    "LayerSimilarity": "normscope.network.measuring.layer_similarity",
     "LeftOut": "normscope.remarks",
     "Limit": "normscope.network.settling.full_text",
     "Logarithmic": "normscope.schedule",
@@ -141,6 +144,8 @@ _HOMES = {
     "Schedule": "normscope.schedule",
     "Series": "normscope.theory.measures.time_series",
     "SeriesSet": "normscope.theory.measures.series_set",
+    "Similarity": "normscope.network.measuring.layer_similarity",
+    "SimilarityRow": "normscope.rows",
     "Source": "normscope.theory.measures.series_sources",
     "SupportsSubmit": "normscope.lab.sweep.engine",
     "SweepConfig": "normscope.lab.sweep.sweep",
@@ -164,6 +169,7 @@ _HOMES = {
     "forecast": "normscope.theory.dynamics.forecast",
     "heads": "normscope.network.measuring.heads",
     "homogeneity": "normscope.network.measuring.homogeneity",
+    "layer_similarity": "normscope.network.measuring.layer_similarity",
     "logarithmic": "normscope.schedule",
     "looks_ahead": "normscope.network.measuring.lookahead",
     "norm_budget": "normscope.theory.dynamics.budget",
@@ -214,6 +220,7 @@ __all__ = [
     "Law",
     "LawFit",
     "LayerSaturation",
+    "LayerSimilarity",
     "LeftOut",
     "Limit",
     "Logarithmic",
@@ -242,6 +249,8 @@ __all__ = [
     "Schedule",
     "Series",
     "SeriesSet",
+    "Similarity",
+    "SimilarityRow",
     "Source",
     "SupportsSubmit",
     "SweepConfig",
@@ -266,6 +275,7 @@ __all__ = [
     "forecast",
     "heads",
     "homogeneity",
+    "layer_similarity",
     "logarithmic",
     "looks_ahead",
     "norm_budget",

@@ -106,6 +106,40 @@ class SaturationRow(LayerMeasures, AtStep):
     stage: str = ""
 
 
+@dataclass(frozen=True)
+class SimilarityMeasures:
+    """How similar the states of one layer are in two models; None where a measure means nothing."""
+
+    module: str
+    layer: int
+    cka: float | None
+    cka_debiased: float | None
+    pwcca: float | None
+    tokens: int
+
+
+@dataclass(frozen=True)
+class ComparedSteps(AtStep):
+    """A row's training step, and the one that it is compared with: the "previous" or the "last"."""
+
+    other: str
+    other_step: int
+
+
+@dataclass(frozen=True)
+class SimilarityRow(SimilarityMeasures, ComparedSteps):
+    """How similar one layer's states at one step are to those at another step of the same stage.
+
+    >>> ns.SimilarityRow(1000, "last", 5000, "h.0", 1, 0.91, 0.9, None, 500).other_step
+    5000
+    """
+
+    stage: str = ""
+
+
+SIMILARITY_NOTES = "similarity-settings"
+"""The kind of the artifacts that say which states were compared, by `step_key`."""
+
 STUDY_NOTES = "saturation-settings"
 """The kind of the artifacts that say what was measured by running a model, by `step_key`."""
 
@@ -198,12 +232,13 @@ class MeasureRow:
     stage: str = ""
 
 
-Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | ScalarRow | MeasureRow
+Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | SimilarityRow | ScalarRow | MeasureRow
 TABLE_OF: dict[type, str] = {
     CheckpointRow: "checkpoint",
     WeightRow: "weight",
     SaturationRow: "saturation",
     HeadRow: "head",
+    SimilarityRow: "similarity",
     ScalarRow: "scalar",
     MeasureRow: "measure",
 }

@@ -190,9 +190,8 @@ class Run:
 
     def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
         """Delete the values of plugin measures at these steps of a stage, to be measured again."""
-        self._change_many(
-            "DELETE FROM measure WHERE stage = ? AND step = ?", ((stage, step) for step in steps)
-        )
+        for step in steps:
+            self.delete_rows("measure", "stage = ? AND step = ?", (stage, step))
 
     def delete_rows(self, table: str, condition: str, values: Sequence[Value] = ()) -> None:
         """Delete the rows of a table for which a condition of SQL holds."""
@@ -202,6 +201,7 @@ class Run:
         """Delete everything recorded after `step`, when training resumes from there."""
         for table in TABLE_OF.values():
             self._change(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
+        self.delete_rows("similarity", "stage = ? AND other_step > ?", (stage, step))
 
     def delete_live_after(self, step: int, stage: str = "") -> tuple[int, int]:
         """Delete what a monitor recorded after `step`; return the number of rows and of steps.
@@ -220,8 +220,8 @@ class Run:
 
     def delete_network(self, step: int, stage: str = "") -> None:
         """Delete what was measured by running the model of one step, before it is measured again."""
-        for table in ("saturation", "head"):
-            self._change(f"DELETE FROM {table} WHERE stage = ? AND step = ?", (stage, step))
+        for table in ("saturation", "head", "similarity"):
+            self.delete_rows(table, "stage = ? AND step = ?", (stage, step))
 
     def _change(self, sql: str, values: Sequence[Value] = ()) -> None:
         self._change_many(sql, [values])

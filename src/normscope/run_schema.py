@@ -66,6 +66,13 @@ CREATE TABLE finding(
     stage TEXT NOT NULL, kind TEXT NOT NULL, steps TEXT NOT NULL, evidence TEXT NOT NULL,
     confidence REAL NOT NULL, numbers TEXT NOT NULL);
 """,
+    "similarity": """
+CREATE TABLE similarity(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, other TEXT NOT NULL, other_step INTEGER NOT NULL,
+    module TEXT NOT NULL, layer INTEGER NOT NULL,
+    cka REAL, cka_debiased REAL, pwcca REAL, tokens INTEGER,
+    PRIMARY KEY(stage, step, other, module)) WITHOUT ROWID;
+""",
 }
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.

@@ -118,6 +118,10 @@ ExampleSentence = Annotated[
 ]
 Baseline = Annotated[bool, typer.Option(help="Also measure a random model of the same shape.")]
 Heads = Annotated[bool, typer.Option(help="Also measure attention heads.")]
+Similarity = Annotated[
+    bool,
+    typer.Option("--similarity", help="Also compare the layers of a series: CKA and PWCCA of their states."),
+]
 Scale = Annotated[
     list[float] | None,
     option(
@@ -224,7 +228,9 @@ def refresh(every: Every = None, once: Once = False) -> None:
     """How often a watch looks at the run."""
 
 
-def limit(baseline: Baseline = True, heads: Heads = True, scale: Scale = None) -> None:
+def limit(
+    baseline: Baseline = True, heads: Heads = True, similarity: Similarity = False, scale: Scale = None
+) -> None:
     """What is measured of a network, and at which scales."""
 
 

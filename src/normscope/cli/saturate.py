@@ -26,12 +26,13 @@ from normscope.theory.measures.head_changes import changes_over_steps
 
 if TYPE_CHECKING:
     from normscope.network.study import Study
-    from normscope.run import HeadRow
+    from normscope.rows import HeadRow, SimilarityRow
 
 NO_RUN_FILE = "the attention on the sentence is kept in a run file, and there is none: add --run run.db"
 EXAMPLES = (
     "normscope saturate bert-base-uncased",
     "normscope saturate checkpoints/ --text sentences.txt --run run.db",
+    "normscope saturate before/ after/ --steps 0,1 --similarity",
     "normscope saturate my_model.py:build 'checkpoints/*.pt' --no-heads",
     "normscope saturate bert-base-uncased --run run.db --sentence 'The jury said that it was fair.'",
     "normscope saturate gpt2 --task --ablate all",
@@ -65,8 +66,10 @@ def saturate(
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
     options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
     more = prediction_options(**predicted)
-    flags = (measured["baseline"], measured["heads"])
-    config = StudyConfig(scales, *flags, run, Placement(**place), options, more)
+    chosen = {name: measured[name] for name in ("baseline", "heads", "similarity")}
+    config = StudyConfig(
+        scales, run=run, placement=Placement(**place), series=options, predictions=more, **chosen
+    )
     if not measured["heads"]:
         refuse_unused("with --no-heads", **shown)
     text = study_text(source[0], run_on | shown, default=100)
@@ -82,6 +85,7 @@ def saturate(
                 "warnings": found.warnings,
                 "look_ahead": found.look_ahead,
                 "head_changes": changes_over_steps(found.heads),
+                "similarity": found.similarity,
                 **({"tasks": found.tasks} if more.task else {}),
                 **({"ablations": found.ablations} if more.ablate else {}),
             }
@@ -112,6 +116,8 @@ def _print(found: Study) -> None:
         for changes in changes_over_steps(found.heads):
             print_changes(changes)
     print_predictions(found.tasks[-1:], found.ablations[-1:])
+    if found.similarity:
+        _print_similarity(found.similarity)
     _print_notes(found)
 
 
@@ -129,6 +135,21 @@ def _print_heads(heads: list[HeadRow]) -> None:
     if len({head.module for head in heads}) > len({head.layer for head in heads}):  # encoder and decoder
         names.insert(1, "module")
     print_table(names, [_rounded([getattr(head, name) for name in names]) for head in shown])
+
+
+def _print_similarity(rows: Sequence[SimilarityRow]) -> None:
+    """One row per step and layer: debiased CKA and PWCCA with the last step and with the previous one."""
+    where = ["stage", "step"] if any(row.stage for row in rows) else ["step"]
+    where += ["layer", "module"]
+    found: dict[tuple[object, ...], dict[tuple[str, str], float | None]] = {}
+    measures = {"CKA": "cka_debiased", "PWCCA": "pwcca"}
+    for row in rows:
+        values = found.setdefault(tuple(getattr(row, name) for name in where), {})
+        values |= {(name, row.other): getattr(row, field) for name, field in measures.items()}
+    columns = [(name, other) for name in measures for other in ("last", "previous")]
+    shown = [_rounded([*place, *map(values.get, columns)]) for place, values in found.items()]
+    names = [*where, *(f"{name} {other}" for name, other in columns)]
+    print_table(names, shown, "similarity of states with the last and with the previous checkpoint")
 
 
 def _print_notes(found: Study) -> None:

@@ -19,6 +19,7 @@ from normscope.network.measuring.attention_examples import attention_examples
 from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
+from normscope.network.measuring.layer_similarity import missing_pwcca
 from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
 from normscope.network.measuring.saturation import Saturation, saturation
 from normscope.network.recording import (
@@ -33,6 +34,7 @@ from normscope.network.running.batches import token_count
 from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
+from normscope.network.series_similarity import SeriesSimilarity, forget_stale_similarity, series_similarity
 from normscope.network.settling.full_text import Limit
 from normscope.network.step_predictions import (
     Document,
@@ -42,7 +44,8 @@ from normscope.network.step_predictions import (
 )
 from normscope.network.study_ownership import claim_for_study
 from normscope.progress import Progress, silent
-from normscope.rows import HeadRow, SaturationRow, step_key
+from normscope.rows import HeadRow, SaturationRow, SimilarityRow, step_key
+from normscope.run import Run
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class StudyConfig:
     placement: Placement = field(default_factory=Placement)
     series: SeriesOptions = field(default_factory=SeriesOptions)
     predictions: PredictionOptions = field(default_factory=PredictionOptions)
+    similarity: bool = False
 
     def fingerprint(self, text: StudyText) -> dict[str, Any]:
         """How a step is measured; if this changes, the step is measured again."""
@@ -95,6 +99,7 @@ class Study:
     look_ahead: tuple[StepLookAhead, ...] = ()
     tasks: tuple[Document, ...] = ()
     ablations: tuple[Document, ...] = ()
+    similarity: tuple[SimilarityRow, ...] = ()
 
     @property
     def steps(self) -> list[int]:
@@ -109,6 +114,7 @@ class _StepResult:
     warnings: list[str] = field(default_factory=list)
     look_ahead: list[StepLookAhead] = field(default_factory=list)
     predictions: StepPredictions = field(default_factory=StepPredictions)
+    similarity: list[SimilarityRow] = field(default_factory=list)
 
 
 def study(
@@ -126,10 +132,31 @@ def study(
         record = StudyRecord(run, config.fingerprint(text)) if run else None
         if run is not None and record is not None:
             claim_for_study(run, sources, models, record.notes)
+            forget_stale_similarity(run, models)
+        similarity = _similarity(run, models, config, text)
         measurement = _StepMeasurement(config, record)
         parts = [part_of(progress, number, len(models)) for number in range(len(models))]
-        results = [measurement.result(*pair) for pair in zip(models, parts, strict=True)]
+        results = [_step(measurement, similarity, *pair) for pair in zip(models, parts, strict=True)]
     return _combined(models, results)
+
+
+def _similarity(
+    run: Run | None, models: Sequence[StudiedModel], config: StudyConfig, text: StudyText
+) -> SeriesSimilarity | None:
+    if not config.similarity:
+        return None
+    settings = config.fingerprint(text)
+    return series_similarity(run, models, {name: settings[name] for name in ("text", "dtype")})
+
+
+def _step(
+    measurement: _StepMeasurement, similarity: SeriesSimilarity | None, model: StudiedModel, part: Progress
+) -> _StepResult:
+    if similarity is None:
+        return measurement.result(model, part)
+    found = measurement.result(similarity.watched(model), part)
+    rows, warnings = similarity.result(model)
+    return replace(found, similarity=rows, warnings=[*found.warnings, *warnings])
 
 
 def study_homogeneity(
@@ -249,6 +276,8 @@ def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) ->
         for model, result in zip(models, results, strict=True)
         for text in result.warnings
     ]
+    similarity = tuple(row for result in results for row in result.similarity)
+    warnings += missing_pwcca(similarity)
     return Study(
         tuple(row for result in results for row in result.layers),
         tuple(row for result in results for row in result.heads),
@@ -256,4 +285,5 @@ def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) ->
         tuple(entry for result in results for entry in result.look_ahead),
         tuple(result.predictions.task for result in results if result.predictions.task),
         tuple(result.predictions.ablations for result in results if result.predictions.ablations),
+        similarity,
     )

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from normscope.errors import NotARunFile, RunFileError, RunVersionError
+from normscope.rows import SimilarityRow
 from normscope.run import (
     CheckpointRow,
     HeadRow,
@@ -26,6 +27,7 @@ ROWS = [
     WeightRow(10, 0, 1, 9.0, 1.0, 3.0, 5.0, 0.5),
     SaturationRow(0, "h.0", 0, 0.5, 0.1, 100, 1024.0, True),
     HeadRow(0, "h.0.attn", 0, 3, "argmax", 0.2, 1.1, 0.1, 0.0, 0.3, 2.0, 0.9, 1.5, 0.1),
+    SimilarityRow(0, "last", 10, "h.0", 0, 0.5, 0.4, None, 100),
     ScalarRow(0, "loss", 5.5),
 ]
 
@@ -53,7 +55,7 @@ def test_what_is_written_is_read(path):
         assert run.skipped() == {"x": "buffer"}
         assert run.artifacts("attention") == {"0/h.0/3": {"tokens": ["a"]}}
         assert run.stages() == [""]
-        for kind in (WeightRow, SaturationRow, HeadRow, ScalarRow):
+        for kind in (WeightRow, SaturationRow, HeadRow, SimilarityRow, ScalarRow):
             assert [kind(**row) for row in run.table(kind)] == [row for row in ROWS if type(row) is kind]
 
 

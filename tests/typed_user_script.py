@@ -37,6 +37,7 @@ def read(source: ns.Source) -> ns.GrowthFit:
 
 def theory(path: Path) -> None:
     with ns.Run(path) as run:
+        print(len(run.table(ns.SimilarityRow)))
         for row in run.checkpoints():
             step: int = row.step
             print(step)
@@ -89,6 +90,9 @@ def network(model: torch.nn.Module, batches: ns.Batches) -> None:
     )
     head: ns.Head = heads.strongest("argmax")[0]
     kind: ns.HeadType = head.type
+    similar: ns.Similarity = ns.layer_similarity(model, model, batches, tokens=512, progress=progress)
+    nearest: list[ns.LayerSimilarity] = sorted(similar.layers, key=lambda layer: layer.cka or 0.0)
+    print(nearest[-1].module, nearest[-1].cka_debiased, nearest[-1].pwcca, similar.warnings)
     both: ns.SaturationAndHeads = ns.saturation_and_heads(model, batches)
     replaced: ns.Ablations = ns.ablations(model, batches, kinds=("mean", "zero"), heads=[("layers.0", 0)])
     matters: ns.HeadAblation = replaced.strongest("zero", 3)[0]

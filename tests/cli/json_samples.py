@@ -106,9 +106,11 @@ def task():
 
 def network_samples(folder):
     model = folder / "lab" / "checkpoints" / "step-000012"
+    pair = [model.with_name("step-000000"), model, "--similarity", "--run", folder / "pair.db"]
     return {
         "saturate": [
             call_json("saturate", model, "--sentences", 2, "--task", "--ablate", "all"),
+            call_json("saturate", *pair, "--sentences", 2, "--no-baseline"),
             changing_heads(folder),
         ],
         "homogeneity": [call_json("homogeneity", model, "--sentences", 2)],

@@ -46,6 +46,7 @@ def of_network():
     return {
         "saturation": ns.saturation(model, batch, baseline="random"),
         "heads": ns.heads(model, batch),
+        "similarity": ns.layer_similarity(model, ns.random_like(model), batch),
         "both": ns.saturation_and_heads(model, batch),
         "homogeneity": ns.homogeneity(model, batch),
         "look-ahead": ns.looks_ahead(model, batch),

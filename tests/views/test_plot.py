@@ -30,6 +30,7 @@ TRACES = {
     "budgets": 2,
     "saturation": 2,
     "heads": 1,
+    "similarity": 1,
     "both": 2,
     "look-ahead": 1,
     "audit": 1,

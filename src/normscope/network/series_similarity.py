@@ -163,8 +163,10 @@ def series_similarity(
 
 def forget_stale_similarity(run: Run, models: Iterable[StudiedModel]) -> None:
     """Delete the rows that compare a step with a checkpoint that has been replaced since."""
+    if not run.query("SELECT 1 FROM similarity LIMIT 1"):
+        return
     notes = run.artifacts(SIMILARITY_NOTES)
-    now = {step_key(model.stage, model.step): model.identify() for model in models} if notes else {}
+    now = {step_key(model.stage, model.step): model.identify() for model in models}
     for key, note in notes.items():
         stage, _, step = key.rpartition("/")
         compared = [note[name] for name in ("previous", "last") if name in note]

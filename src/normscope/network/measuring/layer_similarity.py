@@ -80,11 +80,11 @@ def layer_similarity(
 ) -> Similarity:
     """Linear CKA and PWCCA between the hidden states of two models on the same inputs, layer by layer.
 
-    Two checkpoints of one training, a model before and after fine-tuning, or any two models: layers are
-    matched by the paths of their modules, and widths may differ. `batches` are as in `saturation`; both
-    models are called with them. At most `tokens` real tokens are compared, evenly spread over the batches;
-    `progress` is called with (done, total, note). A measure is None where it would mean nothing:
-    docs/saturation.md says when.
+    `model_a` and `model_b` are two checkpoints of one training, a model before and after fine-tuning, or
+    any two models: layers are matched by the paths of their modules, and widths may differ. `batches` are
+    as in `saturation`; both models are called with them. At most `tokens` real tokens are compared, evenly
+    spread over the batches; `progress` is called with (done, total, note). PWCCA has its weights from
+    `model_a`. A measure is None where it would mean nothing: docs/saturation.md says when.
 
     >>> import torch
     >>> import normscope as ns
@@ -94,7 +94,7 @@ def layer_similarity(
     >>> after = ns.random_like(before, seed=1)
     >>> result = ns.layer_similarity(before, after, torch.randn(4, 60, 8))
     >>> [(row.module, round(row.cka, 2), row.tokens) for row in result.layers]
-    [('layers.input', 1.0, 240), ('layers.0', 0.93, 240), ('layers.1', 0.9, 240)]
+    [('layers.input', 1.0, 240), ('layers.0', 0.93, 240), ('layers.1', 0.82, 240)]
     """
     most = check_integer("tokens", tokens, 1)
     check_progress(progress)

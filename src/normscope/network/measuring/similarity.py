@@ -84,7 +84,7 @@ class CentredStates:
         """Whether PWCCA means something: TOKENS_PER_DIMENSION different states, and FULL_RANK."""
         if self.fault or self.distinct < TOKENS_PER_DIMENSION * self.width:
             return False
-        return self.basis.shape[1] >= FULL_RANK * self.width
+        return self.basis.shape[1] + 1 >= FULL_RANK * self.width  # + 1: layer normalisation removes one
 
 
 def linear_cka(x: Tensor | CentredStates, y: Tensor | CentredStates, *, debiased: bool = False) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TypeVar
 
-from normscope.rows import TABLE_OF, HeadRow, SaturationRow, ScalarRow
+from normscope.rows import TABLE_OF, HeadRow, SaturationRow, ScalarRow, SimilarityRow
 from normscope.run import Run
 
-R = TypeVar("R", HeadRow, SaturationRow, ScalarRow)
+R = TypeVar("R", HeadRow, SaturationRow, ScalarRow, SimilarityRow)
 
 
 def stage_rows(run: Run, kind: type[R], stage: str, order: str) -> list[R]:

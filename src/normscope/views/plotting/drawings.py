@@ -9,6 +9,7 @@ from typing import Any
 from normscope.anatomy import scope_words
 from normscope.errors import UsageError
 from normscope.remarks import unsound_sentence
+from normscope.rows import SimilarityRow
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
 from normscope.table import Table
 from normscope.theory.dynamics.budget import NormBudget, NormBudgets
@@ -20,7 +21,7 @@ from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
-from normscope.views.figures.network import head_map, heads, homogeneity, lookahead, saturation
+from normscope.views.figures.network import head_map, heads, homogeneity, lookahead, saturation, similarity
 from normscope.views.figures.sweep import cells, sweep_map
 from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
@@ -162,6 +163,16 @@ def of_saturation_and_heads(found: Any) -> Drawing:
     layers, attention = of_saturation(found.saturation), of_heads(found.heads)
     both = side_by_side("both", layers.figures[0], attention.figures[0])
     return Drawing(f"{layers.scope} · {attention.scope}", [both, *layers.figures, *attention.figures])
+
+
+def of_similarity(found: Any) -> Drawing:
+    """The similarity of every layer of two models."""
+    rows = [SimilarityRow(0, "last", 0, **row) for row in found.table]
+    if not rows:
+        raise UsageError("the result has no layers, so there is nothing to draw")
+    depth, tokens = max(row.layer for row in rows), max(row.tokens for row in rows)
+    scope = f"{plural(depth, 'layer')} · {plural(tokens, 'token')}"
+    return Drawing(scope, [similarity.pair_figure(rows)])
 
 
 def of_homogeneity(found: Any) -> Drawing:

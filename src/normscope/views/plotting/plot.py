@@ -40,6 +40,7 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "SaturationAndHeads": drawings.of_saturation_and_heads,
     "Series": drawings.of_series,
     "SeriesSet": drawings.of_series_set,
+    "Similarity": drawings.of_similarity,
     "SweepResult": drawings.of_sweep_result,
     "TrainResult": drawings.of_train_result,
 }
@@ -59,9 +60,10 @@ def plot(
     """Draw a result of normscope with plotly; with `path`, also write the figure to a file.
 
     `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `compare`, `norm_budget`,
-    `saturation`, `heads`, `saturation_and_heads`, `homogeneity`, `looks_ahead`, `audit`, `train` or
-    `sweep` returns. For a run, and for every other source that `series` takes, the norm is drawn.
-    The name of the file ends in .html, or, with the extra `figures`, in .svg, .pdf or .png.
+    `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `homogeneity`, `looks_ahead`,
+    `audit`, `train` or `sweep` returns. For a run, and for every other source that `series` takes, the norm
+    is drawn. The name of the file ends in .html, or, with the extra `figures`, in .svg, .pdf or
+    .png.
 
     Some results have several figures: `show` chooses one, and the error for an unknown name lists them.
     `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from normscope.run import Run, SaturationRow
 from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
 from normscope.views.figures.network.homogeneity import COSINE_AXIS, scaling_figure
+from normscope.views.figures.network.similarity import similarity_figures
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace, balanced
@@ -25,6 +26,7 @@ def section(run: Run, stage: str) -> Section | None:
     curves = run.artifacts("scaling-curve") if stage == (run.stages() or [stage])[0] else {}
     last = [row for row in rows if row.step == rows[-1].step]
     figures = [layer_figure(last), *_over_training(rows)] if rows else []
+    figures += similarity_figures(run, stage)
     if curves:
         figures.append(scaling_figure(curves))
     parts: list[SectionPart] = [*balanced(figures), *([_table(last)] if last else [])]

@@ -80,12 +80,14 @@ def training_figure(rows: Sequence[SimilarityRow]) -> FigureSpec:
                 traces += found
                 axis = f"{name} with the {other} checkpoint"
                 buttons.append(Button(f"{name}-{other}", f"{name}, {other}", axis))
+    last = [row for row in rows if row.other == "last"]
+    which = f" The last checkpoint is step {count(last[0].other_step)}." if last else ""
     return FigureSpec(
         "similarity",
-        _training_title([row for row in rows if row.other == "last"]),
+        _training_title(last),
         [*traces, scale_bar(depth, "layer")],
         {"yaxis": {"title": {"text": buttons[0].axis}}},
-        f"{NOTE} One line per layer, coloured from the first to the last.",
+        f"{NOTE}{which} One line per layer, coloured from the first to the last.",
         step_axis=True,
         buttons=buttons,
     )
@@ -125,7 +127,7 @@ def _training_title(rows: Sequence[SimilarityRow]) -> str:
     places = sorted((layers[module], step) for module, step in steps.items())
     end, early, late = rows[0].other_step, min(steps.values()), max(steps.values())
     if early == end:
-        return f"No layer reaches CKA {SETTLED} with the last checkpoint before it: nothing has settled"
+        return _unsettled([row for row in rows if row.cka_debiased is not None])
     if early == late:
         return f"All layers are at CKA {SETTLED} or more with the last checkpoint from step {count(early)} on"
     (first, lower), (last, upper) = places[0], places[-1]
@@ -135,6 +137,14 @@ def _training_title(rows: Sequence[SimilarityRow]) -> str:
         ends = f"layer {first} from step {count(lower)} on, layer {last} from step {count(upper)} on"
         return f"The {which} layers settle first (CKA {SETTLED} with the last checkpoint): {ends}"
     return f"The layers settle between steps {count(early)} and {count(late)}, in no order of depth"
+
+
+def _unsettled(rows: Sequence[SimilarityRow]) -> str:
+    """No layer has settled: how far each extreme is at the step before the last."""
+    step = max(row.step for row in rows)
+    ends = sorted((row.cka_debiased or 0.0, row.layer) for row in rows if row.step == step)
+    least, most = (f"{number(value, 3)} (layer {layer})" for value, layer in (ends[0], ends[-1]))
+    return f"No layer has settled: CKA with the last checkpoint is {least} to {most} at step {count(step)}"
 
 
 def _order(steps: Sequence[int]) -> int:

@@ -57,7 +57,8 @@ def test_table_for_a_person(model, text):
 
 def test_json_has_the_documented_fields(model, text):
     found = json.loads(call("saturate", model, "--text", text, "--json"))
-    assert list(found) == ["layers", "heads", "warnings", "look_ahead", "head_changes"]
+    assert list(found) == ["layers", "heads", "warnings", "look_ahead", "head_changes", "similarity"]
+    assert found["similarity"] == []
     assert [row["layer"] for row in found["layers"]] == [0, 1, 2]
     assert set(found["layers"][0]) >= {"step", "module", "layer", "cosine", "baseline", "converged"}
     assert set(found["heads"][0]) >= {"step", "module", "layer", "head", "type", "positions", "split"}
@@ -67,6 +68,19 @@ def test_json_has_the_documented_fields(model, text):
     )
     assert quick["heads"] == [] and quick["layers"][1]["baseline"] is None
     assert quick["layers"][1]["cosine"] == pytest.approx(found["layers"][1]["cosine"], abs=1e-6)
+
+
+def test_before_and_after_fine_tuning(tmp_path, text):
+    pair = [save_model(tmp_path / name, seed=seed) for seed, name in enumerate(("before", "after"))]
+    common = ("--steps", "0,1", "--text", text, "--no-heads", "--no-baseline", "--run", tmp_path / "run.db")
+    out = call("saturate", *pair, *common, "--similarity")
+    assert "CKA last" in out and "PWCCA is missing for 2 of 2 layers" in " ".join(out.split())
+    found = json.loads(call("saturate", *pair, *common, "--similarity", "--json"))
+    assert [(row["step"], row["other"]) for row in found["similarity"][::3]] == [(0, "last"), (1, "previous")]
+    forth, back = found["similarity"][:3], found["similarity"][3:]
+    assert [row["cka"] for row in forth] == pytest.approx([row["cka"] for row in back])
+    with pytest.raises(UsageError, match="needs at least two models"):
+        call("saturate", pair[0], "--text", text, "--similarity")
 
 
 def test_text_at_hand_is_used_without_a_file(tmp_path):

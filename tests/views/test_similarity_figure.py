@@ -93,6 +93,15 @@ def test_two_checkpoints_are_drawn_by_layer(tmp_path):
     assert "Layer 2 differs most between the two models: CKA 0.700" in path.read_text("utf-8")
 
 
+def test_encoder_and_decoder_are_two_lines_without_a_common_order(tmp_path):
+    both = comparisons(LOWER, stack="encoder") + comparisons(LOWER, stack="decoder")
+    assert training_figure(both).title == "The layers settle between steps 100 and 5,000"
+    rows = [row for row in both if row.step == 0]
+    spec = shown(tmp_path, rows)["s0-similarity"]
+    assert [trace["name"] for trace in spec["traces"]] == ["CKA, decoder", "CKA, encoder"]
+    assert all(trace["x"] == [1, 2, 3] for trace in spec["traces"])
+
+
 def test_a_run_without_comparisons_has_no_such_figure(tmp_path):
     nothing = [SimilarityRow(0, "last", 100, "h.0", 1, None, None, None, 500)]
     assert "s0-similarity" not in shown(tmp_path, nothing)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from normscope.run import Run, SaturationRow
 from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
 from normscope.views.figures.network.homogeneity import COSINE_AXIS, scaling_figure
-from normscope.views.figures.network.similarity import similarity_figures
+from normscope.views.figures.network.similarity import similarity_figures, stack_of
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace, balanced
@@ -51,10 +51,10 @@ def _sentences(last: Sequence[SaturationRow]) -> list[str]:
 
 def layer_figure(rows: Sequence[SaturationRow]) -> FigureSpec:
     """The cosine of every layer beside that of a random network; encoder and decoder are two lines."""
-    stacks = list(dict.fromkeys(_stack(row.module) for row in rows))
+    stacks = list(dict.fromkeys(stack_of(row.module) for row in rows))
     traces = []
     for i, stack in enumerate(stacks):
-        part = [row for row in rows if _stack(row.module) == stack]
+        part = [row for row in rows if stack_of(row.module) == stack]
         name = label(stack) if len(stacks) > 1 else "this model"
         traces.append(_trained(part, name, palette.category(2 * i) if i else palette.ACCENT))
         if any(row.baseline is not None for row in part):
@@ -68,11 +68,6 @@ def layer_figure(rows: Sequence[SaturationRow]) -> FigureSpec:
         f"Saturation by layer: {number(rows[0].cosine, 3)} at the input, {number(last.cosine, 3)} at the end"
     )
     return FigureSpec("saturation-layers", title, traces, layout, NOTE)
-
-
-def _stack(module: str) -> str:
-    """The list of blocks a layer belongs to: encoder and decoder are two."""
-    return module.rpartition(".")[0]
 
 
 def _layer_line(

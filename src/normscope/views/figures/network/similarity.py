@@ -11,6 +11,7 @@ from normscope.views.page import palette
 from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number
 from normscope.views.page.page_parts import Button, FigureSpec, Trace
 from normscope.views.page.stage_rows import stage_rows
+from normscope.words import printable
 
 SETTLED = 0.9  # CKA with the last checkpoint, from which on a layer counts as settled
 MEASURES = {"cka_debiased": "CKA", "pwcca": "PWCCA"}
@@ -35,21 +36,14 @@ def pair_figure(rows: Sequence[SimilarityRow]) -> FigureSpec:
     """CKA and PWCCA of two models, against the layer."""
     first = rows[0]
     shown = [row for row in rows if (row.step, row.other) == (first.step, first.other)]
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": [row.layer for row in shown],
-            "y": json_numbers([getattr(row, measure) for row in shown]),
-            "name": name,
-            "line": {"color": palette.category(i), "width": 2},
-            "marker": {"color": palette.category(i), "size": 7},
-            "customdata": [f"{label(row.module)}<br>{count(row.tokens)} tokens" for row in shown],
-            "hovertemplate": f"{name} %{{y:.4f}}<br>layer %{{x}}: %{{customdata}}<extra></extra>",
-        }
-        for i, (measure, name) in enumerate(MEASURES.items())
-        if any(getattr(row, measure) is not None for row in shown)
-    ]
+    stacks = list(dict.fromkeys(stack_of(row.module) for row in shown))
+    traces: list[Trace] = []
+    for measure, name in MEASURES.items():
+        for stack in stacks:
+            part = [row for row in shown if stack_of(row.module) == stack]
+            if any(getattr(row, measure) is not None for row in part):
+                title = f"{name}, {label(stack)}" if len(stacks) > 1 else name
+                traces.append(_layer_trace(part, measure, title, palette.category(len(traces))))
     layout = {
         "xaxis": {"title": {"text": "layer"}, "dtick": 1 if len(shown) < 20 else None},
         "yaxis": {"title": {"text": "similarity of the states"}},
@@ -57,12 +51,33 @@ def pair_figure(rows: Sequence[SimilarityRow]) -> FigureSpec:
     return FigureSpec("similarity", _pair_title(shown), traces, layout, NOTE)
 
 
+def stack_of(module: str) -> str:
+    """The list of blocks that a layer belongs to: encoder and decoder are two."""
+    return module.rpartition(".")[0]
+
+
+def _layer_trace(rows: Sequence[SimilarityRow], measure: str, name: str, colour: str) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [row.layer for row in rows],
+        "y": json_numbers([getattr(row, measure) for row in rows]),
+        "name": name,
+        "line": {"color": colour, "width": 2},
+        "marker": {"color": colour, "size": 7},
+        "customdata": [f"{label(row.module)}<br>{count(row.tokens)} tokens" for row in rows],
+        "hovertemplate": f"{name} %{{y:.4f}}<br>layer %{{x}}: %{{customdata}}<extra></extra>",
+    }
+
+
 def _pair_title(rows: Sequence[SimilarityRow]) -> str:
     known = [row for row in rows if row.cka_debiased is not None]
     if not known:
         return "Similarity by layer: no layer could be compared"
     least = min(known, key=lambda row: row.cka_debiased or 0.0)
-    return f"Layer {least.layer} differs most between the two models: CKA {number(least.cka_debiased, 3)}"
+    several = len({stack_of(row.module) for row in rows}) > 1
+    which = printable(least.module) if several else f"Layer {least.layer}"
+    return f"{which} differs most between the two models: CKA {number(least.cka_debiased, 3)}"
 
 
 def training_figure(rows: Sequence[SimilarityRow]) -> FigureSpec:
@@ -130,6 +145,8 @@ def _training_title(rows: Sequence[SimilarityRow]) -> str:
         return _unsettled([row for row in rows if row.cka_debiased is not None])
     if early == late:
         return f"All layers are at CKA {SETTLED} or more with the last checkpoint from step {count(early)} on"
+    if len({stack_of(module) for module in steps}) > 1:  # layers of encoder and decoder have no common order
+        return f"The layers settle between steps {count(early)} and {count(late)}"
     (first, lower), (last, upper) = places[0], places[-1]
     order = _order([step for _, step in places])
     if order and lower != upper:

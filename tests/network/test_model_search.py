@@ -154,13 +154,15 @@ def test_one_config_at_the_top_serves_all_checkpoints(tmp_path):
         assert alone.step == 11 and alone.identify() == found[1].identify()
 
 
-def test_weights_that_the_checkpoint_lacks_are_a_warning(tmp_path):
+def test_weights_that_the_checkpoint_lacks_are_an_error(tmp_path):
+    """They would have random values."""
     folder = save_model(tmp_path / "model")
     state = load_file(folder / "model.safetensors")
     del state["encoder.layer.0.output.dense.weight"]
     save_file(state, folder / "model.safetensors", {"format": "pt"})
     (model,) = find(folder)
-    assert "lacks encoder.layer.0.output.dense.weight" in model.load()[1].warnings[0]
+    with pytest.raises(ModelError, match="lacks encoder.layer.0.output.dense.weight, which would have"):
+        model.load()
 
 
 def test_a_checkpoint_whose_names_match_nothing_is_refused(tmp_path):

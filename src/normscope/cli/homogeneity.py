@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from normscope.cli.option_groups import gathers
-from normscope.cli.options import At, JsonFlag, ModelsArgument, RunFile, placement, sentences
+from normscope.cli.options import At, Blocks, JsonFlag, ModelsArgument, RunFile, placement, sentences
 from normscope.cli.output import print_json, print_notes, print_table, progress_bar
 from normscope.cli.study_text import study_text
 
@@ -24,6 +24,7 @@ def homogeneity(
     run_on: dict[str, Any],
     place: dict[str, Any],
     at: At = 1.0,
+    blocks: Blocks = None,
     run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
@@ -32,11 +33,12 @@ def homogeneity(
     Prints the degree k of each layer: scaling the parameters by c scales its output by c^k. Of a series,
     name one model. With --run, the scaling curves go into the run file.
     """
+    text = study_text(source, run_on, default=8)
+
     from normscope.network.loading.placement import Placement
     from normscope.network.study import StudyConfig, study_homogeneity
 
-    config = StudyConfig(run=run, placement=Placement(**place))
-    text = study_text(source[0], run_on, default=8)
+    config = StudyConfig(run=run, placement=Placement(**place), blocks=blocks)
     with progress_bar("scaling") as progress:
         found = study_homogeneity(source, text, config, at, progress)
     if json:

@@ -23,7 +23,7 @@ ReportArgument = Annotated[str, argument("SOURCE", f"{SERIES[:-1]}; or a folder 
 CHECKPOINTS = "A folder of checkpoints, files, a glob, or a URL (hf://OWNER/NAME for the Hugging Face hub)"
 CheckpointsArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}.")]
 AuditArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}; or a run file.")]
-MODEL = "A Hugging Face folder, a hub id, or my_model.py:build"
+MODEL = "A Hugging Face folder, a GGUF file, a hub id, or my_model.py:build"
 ModelsArgument = Annotated[
     list[str],
     argument("SOURCE", f"{MODEL} (and the checkpoints to load into it); or a folder of checkpoints."),
@@ -104,8 +104,15 @@ Text = Annotated[
     Path | None,
     option("--text", "FILE", "Sentences to run the model on, one per line. [default: bundled English prose]"),
 ]
+Ids = Annotated[
+    Path | None,
+    option(
+        "--ids", "FILE", "Token ids instead of text: .npy [n, length], .npz, or .jsonl (a list per line)."
+    ),
+]
 Sentences = Annotated[
-    int | None, option("--sentences", "N", "Number of sentences. [default: 100; homogeneity: 8]", min=1)
+    int | None,
+    option("--sentences", "N", "Number of sentences, or rows of ids. [default: 100; homogeneity: 8]", min=1),
 ]
 Tokenizer = Annotated[
     str | None, option("--tokenizer", "NAME", "Folder or hub id of the tokenizer. [default: the model's own]")
@@ -129,6 +136,14 @@ Scale = Annotated[
         "X",
         "Power of two that approximates the limit; can be repeated, and the first is reported. "
         "[default: 1024 and 16384]",
+    ),
+]
+Blocks = Annotated[
+    str | None,
+    option(
+        "--blocks",
+        "PATTERN",
+        "Modules that are the layers, if they are not found: 'stages.*.blocks.*'.",
     ),
 ]
 At = Annotated[float, option("--at", "X", "Scale the model by this power of two first: a larger norm.")]
@@ -204,7 +219,9 @@ def placement(device: Device = None, dtype: Dtype = None) -> None:
     """Where a model runs, and its precision."""
 
 
-def sentences(text: Text = None, sentences: Sentences = None, tokenizer: Tokenizer = None) -> None:
+def sentences(
+    text: Text = None, ids: Ids = None, sentences: Sentences = None, tokenizer: Tokenizer = None
+) -> None:
     """What a model is run on."""
 
 
@@ -229,7 +246,11 @@ def refresh(every: Every = None, once: Once = False) -> None:
 
 
 def limit(
-    baseline: Baseline = True, heads: Heads = True, similarity: Similarity = False, scale: Scale = None
+    baseline: Baseline = True,
+    heads: Heads = True,
+    similarity: Similarity = False,
+    scale: Scale = None,
+    blocks: Blocks = None,
 ) -> None:
     """What is measured of a network, and at which scales."""
 

@@ -58,6 +58,10 @@ def saturate(
     Compares each layer with its limit for infinitely large parameters, and says which attention heads act
     as argmax and which as mean. The results of a series go into a run file (run.db by default).
     """
+    if not measured["heads"]:
+        refuse_unused("with --no-heads", **shown)
+    text = study_text(source, run_on | shown, default=100)
+
     from normscope.network.loading.models import SeriesOptions
     from normscope.network.loading.placement import Placement
     from normscope.network.settling.full_text import Limit
@@ -66,13 +70,10 @@ def saturate(
     scales = Limit(scales=tuple(measured["scale"])) if measured["scale"] else Limit()
     options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
     more = prediction_options(**predicted)
-    chosen = {name: measured[name] for name in ("baseline", "heads", "similarity")}
+    chosen = {name: measured[name] for name in ("baseline", "heads", "similarity", "blocks")}
     config = StudyConfig(
         scales, run=run, placement=Placement(**place), series=options, predictions=more, **chosen
     )
-    if not measured["heads"]:
-        refuse_unused("with --no-heads", **shown)
-    text = study_text(source[0], run_on | shown, default=100)
     with progress_bar("measuring") as progress:
         found = study(source, text, config, progress)
     if shown["sentence"] and run is None and len({(row.stage, row.step) for row in found.layers}) == 1:

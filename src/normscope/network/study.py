@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.loading.build_functions import is_build_reference
 from normscope.network.loading.model_search import find_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
 from normscope.network.loading.placement import Placement
+from normscope.network.loading.source_paths import is_build_reference
 from normscope.network.measuring.attention_examples import attention_examples
 from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
@@ -31,6 +30,7 @@ from normscope.network.recording import (
 )
 from normscope.network.running.baseline import random_like
 from normscope.network.running.batches import token_count
+from normscope.network.running.forward_failures import blaming_forward
 from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
 from normscope.network.running.scaling import scaled
@@ -50,7 +50,10 @@ from normscope.run import Run
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """What to measure and how; `series` says how the steps are read."""
+    """What to measure and how; `series` says how the steps are read.
+
+    `blocks` is a pattern for the paths of the modules that are the layers, where they are not found.
+    """
 
     limit: Limit = field(default_factory=Limit)
     baseline: bool = True
@@ -58,6 +61,7 @@ class StudyConfig:
     run: Path | None = None
     placement: Placement = field(default_factory=Placement)
     series: SeriesOptions = field(default_factory=SeriesOptions)
+<<<<<<< HEAD
     predictions: PredictionOptions = field(default_factory=PredictionOptions)
     similarity: bool = False
 
@@ -68,12 +72,25 @@ class StudyConfig:
         return {
             **shown,
             "text": digest,
+=======
+    blocks: str | None = None
+
+    def fingerprint(self, text: StudyText) -> dict[str, Any]:
+        """How a step is measured; if this changes, the step is measured again."""
+        blocks = {} if self.blocks is None else {"blocks": self.blocks}
+        return {
+            "text": text.digest,
+>>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
             "scales": list(self.limit.scales),
             "tolerance": self.limit.tolerance,
             "baseline": self.baseline,
             "heads": self.heads,
             "dtype": self.placement.dtype,
+<<<<<<< HEAD
             **self.predictions.fingerprint,
+=======
+            **blocks,
+>>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
         }
 
 
@@ -178,7 +195,7 @@ def study_homogeneity(
         if run is not None:
             claim_for_study(run, sources, [first])
         model, corpus = first.load()
-        with scaled(model, at):
+        with blaming_forward(model, corpus.batches, first.label), scaled(model, at):
             found = homogeneity(model, corpus.batches, progress=progress)
         if run is not None:
             record_curves(run, found)
@@ -201,6 +218,7 @@ class _StepMeasurement:
             predicted = self._record.predictions(model, self._config.predictions)
             return _StepResult(*self._record.recorded(model), warnings, found, predicted)
         module, corpus = model.load()
+<<<<<<< HEAD
         parts = 2 if self._config.predictions.fingerprint else 1
         layers, heads = self._measure(module, corpus, part_of(progress, 0, parts))
         rest = part_of(progress, parts - 1, parts)
@@ -208,6 +226,12 @@ class _StepMeasurement:
         look_ahead = _look_ahead(module, corpus, model)
         messages = SaturationAndHeads(layers, heads).messages
         warnings = [*corpus.warnings, *messages, *_leaks(look_ahead), *predicted.warnings]
+=======
+        with blaming_forward(module, corpus.batches, model.label):
+            layers, heads = self._measure(module, corpus, progress)
+            look_ahead = _look_ahead(module, corpus, model)
+        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(look_ahead)]
+>>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
         if self._record:
             note |= {"warnings": warnings, "look_ahead": [asdict(entry) for entry in look_ahead]}
             shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, layers.scale)

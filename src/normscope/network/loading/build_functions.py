@@ -19,14 +19,9 @@ from normscope.errors import ModelError, NormscopeError, UsageError
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel
 from normscope.network.loading.module_weights import load_weights
 from normscope.network.loading.placement import Placement, first_line
+from normscope.network.loading.source_paths import check_program
 from normscope.network.running.batches import Batch, as_batches, to_device
 from normscope.network.running.inputs import EXAMPLE_TOKENS, Corpus
-
-
-def is_build_reference(source: str) -> bool:
-    """Whether a source has the form `file.py:function`."""
-    path, _, function = source.rpartition(":")
-    return path.endswith(".py") and function.isidentifier()
 
 
 def built_models(
@@ -64,8 +59,8 @@ def _load(reference: str, entry: Entry | None, placement: Placement) -> tuple[nn
     notes: tuple[str, ...] = ()
     if entry is not None:
         with closing(entry.open()) as checkpoint:
-            load_weights(model, checkpoint, entry.source)
-            notes = checkpoint.notes
+            words = load_weights(model, checkpoint, entry.source, partial(batches[0].run, model))
+            notes = (*checkpoint.notes, *words)
     return model, Corpus(tuple(batches), batches[0], tuple(_token_names(batches[0])), notes)
 
 
@@ -97,7 +92,7 @@ def build_model(source: str, placement: Placement) -> tuple[nn.Module, list[Batc
 def program_digest(source: str) -> str:
     """A digest of the Python file behind `file.py:build`; the modules it imports are not included."""
     path, name = _split(source)
-    _check_file(path, name)
+    check_program(path, name)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
@@ -106,13 +101,8 @@ def _split(source: str) -> tuple[Path, str]:
     return Path(path), name
 
 
-def _check_file(path: Path, name: str) -> None:
-    if not path.is_file():
-        raise UsageError(f"no file at {path}: expected a Python file with a function {name}()")
-
-
 def _function(path: Path, name: str) -> Callable[[], Any]:
-    _check_file(path, name)
+    check_program(path, name)
     spec = importlib.util.spec_from_file_location(f"normscope_build_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from normscope.checkpoints.storage.hub import SCHEME, parse_address
-from normscope.errors import ModelError, UsageError
+from normscope.errors import ModelError, SourceNotFound
 from normscope.network.loading.placement import first_line
+from normscope.network.loading.source_paths import is_hub_id, not_a_model
 from normscope.plugins import require
 
 CONFIG = "config.json"
+GGUF = ".gguf"
+_GGUF_HEADER = 1 << 26  # bytes: more than the metadata of any vocabulary
 _STANDARD_WEIGHTS = re.compile(r"(pytorch_)?model\.(safetensors|bin)(\.index\.json)?")
 _TOKENIZER_FILE = re.compile(
     r"(tokenizer|vocab|merges|special_tokens_map|added_tokens).*\.(json|txt)|.*\.(model|tiktoken)"
 )
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,19 @@ class ModelPlace:
     revision: str | None = None
     subfolder: str = ""
     on_hub: bool = False
+    gguf: str = ""
+    """The name of a GGUF file in the folder, which contains the config, the tokenizer and the weights."""
 
     def __str__(self) -> str:
+        if self.gguf:
+            return str(Path(self.name) / self.gguf)
         name = f"{self.name}@{self.revision}" if self.revision else self.name
         return f"{SCHEME}{name}/{self.subfolder}" if self.subfolder else name
 
     @property
     def options(self) -> dict[str, str]:
         """The keyword arguments of transformers' from_pretrained."""
-        named = {"revision": self.revision, "subfolder": self.subfolder}
+        named = {"revision": self.revision, "subfolder": self.subfolder, "gguf_file": self.gguf}
         return {key: value for key, value in named.items() if value}
 
 
@@ -55,12 +61,6 @@ class ModelFiles:
     standard: bool
 
 
-def is_hub_id(source: str) -> bool:
-    """Whether a source is a hub id such as gpt2 or OWNER/NAME@REVISION, and not the path of a file here."""
-    is_path = Path(source).exists() or source.startswith((".", "/", "~"))
-    return not is_path and _HUB_ID.fullmatch(source) is not None
-
-
 def find_place(source: str | os.PathLike[str]) -> ModelPlace:
     """The place that a folder or a hub id names; anything else is a UsageError."""
     text = os.fspath(source)
@@ -70,10 +70,7 @@ def find_place(source: str | os.PathLike[str]) -> ModelPlace:
         address = parse_address(text)
         return ModelPlace(address.name, address.revision, address.folder, on_hub=True)
     if not is_hub_id(text):
-        raise UsageError(
-            f"{text} is not a model: expected a Hugging Face folder (config.json and weights), a hub id such "
-            "as gpt2 or OWNER/NAME@REVISION, or a Python file and function such as my_model.py:build"
-        )
+        raise SourceNotFound(not_a_model(text))
     name, _, revision = text.partition("@")
     return ModelPlace(name, revision or None, on_hub=True)
 
@@ -90,14 +87,17 @@ def find_files(checkpoint: str, sources: Sequence[str]) -> ModelFiles | None:
         inside = PurePosixPath(address.folder)
         folder = "" if inside.parent == PurePosixPath(".") else str(inside.parent)
         place = ModelPlace(address.name, address.revision, folder, on_hub=True)
-        return ModelFiles(place, place, _is_standard(inside.name))
+        return ModelFiles(place, place, is_standard(inside.name))
     path = Path(checkpoint).absolute()
+    if path.suffix.lower() == GGUF:
+        place = ModelPlace(str(path.parent), gguf=path.name)
+        return ModelFiles(place, place, standard=True)
     folders = list(_folders_above(path if path.is_dir() else path.parent, sources))
     config = _first(folders, lambda folder: (folder / CONFIG).is_file())
     if config is None:
         return None
     tokenizer = _first(folders, lambda folder: bool(_tokenizer_files(folder))) or config
-    standard = config == path.parent and _is_standard(path.name)
+    standard = config == path.parent and is_standard(path.name)
     return ModelFiles(ModelPlace(str(config)), ModelPlace(str(tokenizer)), standard)
 
 
@@ -105,6 +105,8 @@ def config_digest(place: ModelPlace) -> str:
     """A digest of config.json, or the commit of the hub repository."""
     if place.on_hub:
         return _commit(place)
+    if place.gguf:
+        return _header_digest(Path(place.name) / place.gguf)
     return _digest([Path(place.name) / CONFIG])
 
 
@@ -112,10 +114,13 @@ def tokenizer_digest(place: ModelPlace) -> str:
     """A digest of the tokenizer's files, or the commit of the hub repository."""
     if place.on_hub:
         return _commit(place)
+    if place.gguf:
+        return _header_digest(Path(place.name) / place.gguf)
     return _digest(_tokenizer_files(Path(place.name)))
 
 
-def _is_standard(name: str) -> bool:
+def is_standard(name: str) -> bool:
+    """Whether from_pretrained looks for weights of this file name."""
     return _STANDARD_WEIGHTS.fullmatch(name) is not None
 
 
@@ -143,6 +148,11 @@ def _digest(files: Iterable[Path]) -> str:
     return result.hexdigest()[:16]
 
 
+def _header_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.sha256(stream.read(_GGUF_HEADER)).hexdigest()[:16]
+
+
 def _commit(place: ModelPlace) -> str:
     """The commit that a revision of a hub repository points to, from the cache if the hub is offline."""
     hub = require("huggingface_hub", "hf", "loading a model from the hub")
@@ -154,5 +164,8 @@ def _commit(place: ModelPlace) -> str:
         except errors.EntryNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read {place}: {first_line(error)}; check the name") from None
+            raise ModelError(
+                f"cannot read {place} from the hub: {first_line(error)}; check the name (there is no folder "
+                f"{place.name} here)"
+            ) from None
     raise ModelError(f"{place} has neither {CONFIG} nor a tokenizer")

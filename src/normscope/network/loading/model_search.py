@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from normscope.errors import UsageError
-from normscope.network.loading.build_functions import built_models, is_build_reference
+from normscope.network.loading.build_functions import built_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
 from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained_series import pretrained_models
+from normscope.network.loading.source_paths import check_sources, is_build_reference
 
 
 def find_models(
@@ -24,6 +25,7 @@ def find_models(
         raise UsageError(
             "expected a model: a folder, a hub id, or a Python file and function such as my_model.py:build"
         )
+    check_sources(sources)
     if is_build_reference(sources[0]):
         return built_models(sources[0], sources[1:], placement, options)
     return pretrained_models(sources, text, placement, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from normscope.network.running.inputs import Corpus
+from normscope.network.running.token_ids import TokenRow, ids_digest
 
 Identity = dict[str, str]
 """What a model is made of: another checkpoint, config, program or tokenizer gives another identity."""
@@ -35,12 +37,21 @@ class StudiedModel:
 class StudyText:
     """The sentences to run a model on, and the folder or hub id of the tokenizer; the model's own if None.
 
-    `example` is the sentence to show attention on; one of the sentences if None.
+    `example` is the sentence to show attention on; one of the sentences if None. With `ids`, the model is run on
+    these tokens and not on sentences, and needs no tokenizer.
     """
 
     sentences: Sequence[str]
     tokenizer: str | None = None
     example: str | None = None
+    ids: Sequence[TokenRow] | None = None
+
+    @property
+    def digest(self) -> str:
+        """Another text, or other ids, have another digest."""
+        if self.ids is not None:
+            return f"ids {ids_digest(self.ids)}"
+        return hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 
 from normscope.anatomy import unwrapped
 from normscope.checkpoints.arrays import read_tensor
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.errors import ModelError
+from normscope.network.running.eval_mode import evaluating
 from normscope.words import some
 
 _PREFIX = "model."  # of Lightning modules, and of other modules that keep the network in an attribute
 
 
-def load_weights(model: nn.Module, checkpoint: Checkpoint, source: str) -> None:
+def load_weights(
+    model: nn.Module, checkpoint: Checkpoint, source: str, run: Callable[[], object] | None = None
+) -> tuple[str, ...]:
     """Copy a checkpoint's tensors into a module's parameters and buffers, converted to their dtypes.
 
     Names match after removing the prefixes of wrappers (DDP, FSDP, torch.compile, Lightning).
     Tied parameters need only one of their names. Buffers that the checkpoint lacks keep their
-    values. Any other difference is a ModelError.
+    values. Any other difference is a ModelError. `run` makes one forward pass, for a module that registers
+    buffers or makes parameters only then. Returns what is to be said about it.
     """
+    words = _complete(model, checkpoint, run) if run is not None else ()
     stored = _stored_names(checkpoint.tensors, {unwrapped(name) for name, _ in _tensors(model)})
     used: set[str] = set()
     for tensor, names in _tied(model):
@@ -33,7 +40,27 @@ def load_weights(model: nn.Module, checkpoint: Checkpoint, source: str) -> None:
             _copy(tensor, checkpoint, found, source)
         elif isinstance(tensor, nn.Parameter):
             raise ModelError(f"{source} does not fit the model: the parameter {names[0]!r} is missing")
-    _refuse_unused(checkpoint, set(stored.values()) - used, source)
+    unused = set(stored.values()) - used
+    _refuse_unused(checkpoint, unused, source)
+    if unused:
+        words += (f"{some(sorted(unused))} of the checkpoint are not used: the model has no such buffers",)
+    return words
+
+
+def _complete(model: nn.Module, checkpoint: Checkpoint, run: Callable[[], object]) -> tuple[str, ...]:
+    """Run a module once if that may register what the checkpoint has and the module lacks."""
+    before = {name for name, _ in _tensors(model)}
+    lazy = any(isinstance(tensor, UninitializedTensorMixin) for _, tensor in _tensors(model))
+    stored = _stored_names(checkpoint.tensors, {unwrapped(name) for name in before})
+    if not lazy and stored.keys() <= {unwrapped(name) for name in before}:
+        return ()
+    with suppress(Exception), evaluating(model):  # if it fails, what is missing is said below
+        run()
+    later = sorted(name for name, _ in _tensors(model) if name not in before)
+    words = (
+        (f"{some(later)}: loaded, as the model registers them in its first forward pass",) if later else ()
+    )
+    return (*words, "lazy modules were made by a forward pass before loading") if lazy else words
 
 
 def _stored_names(stored: Iterable[str], expected: set[str]) -> dict[str, str]:

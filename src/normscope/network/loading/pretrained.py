@@ -5,22 +5,33 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import ModelError
+from normscope.checkpoints.arrays import read_tensor
+from normscope.checkpoints.base import Checkpoint
+from normscope.errors import ModelError, NormscopeError
+from normscope.network.loading.load_report import LoadReport, check_load, missing_body
+from normscope.network.loading.model_configs import (
+    cannot_load,
+    inferred_config,
+    quiet,
+    read_config,
+    transformers_package,
+)
 from normscope.network.loading.model_places import CONFIG, ModelPlace, find_place
+from normscope.network.loading.name_fitting import Shapes, find_prefix, without_prefix
 from normscope.network.loading.placement import Placement, first_line
-from normscope.plugins import require
-from normscope.words import some
+from normscope.network.loading.stored_weights import open_stored, stored_shapes
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+_FAILURES = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError)
 
 # Named, not imported: the lab imports this package.
 LOADERS = {"normscope-lab": "normscope.lab.training.checkpointing:load_model"}
@@ -42,12 +53,28 @@ def load_model(place: PlaceLike, placement: Placement = Placement()) -> nn.Modul
 
 
 def load_pretrained(place: PlaceLike, placement: Placement = Placement()) -> LoadedModel:
-    """Load a model as `load_model` does, with warnings about weights that its files lack."""
+    """Load a model as `load_model` does, with warnings about what its files lack and have beside.
+
+    Names that from_pretrained does not recognise are tried again without their prefix. A parameter that is
+    still not found is a ModelError: it would have random values.
+    """
     found = _checked(place)
     if (own := _own_loader(found)) is not None:
         return LoadedModel(placement.place(own(found.name)).eval())
-    auto = _transformers().AutoModel
-    return _load(auto.from_pretrained, found.name, found, placement, **found.options)
+    config = read_config(found)
+    auto = transformers_package().AutoModel
+    known = {"config": config.settings} if config.remarks else {}
+    try:
+        model, report = _load(auto.from_pretrained, found.name, found, placement, **known, **found.options)
+        complete = not missing_body(model, report)
+    except ModelError as error:
+        if found.gguf or not isinstance(error.__cause__, _FAILURES):
+            raise
+        return _second_try(found, placement, error)
+    if not complete and not found.gguf:
+        return _second_try(found, placement, None)
+    words = check_load(model, report, str(found), lambda: stored_shapes(found))
+    return LoadedModel(model, (*config.remarks, *_gguf_words(found), *words))
 
 
 def read_architectures(place: PlaceLike) -> list[str]:
@@ -70,18 +97,51 @@ def load_class(name: str, place: PlaceLike, placement: Placement) -> LoadedModel
 def load_from_tensors(config: ModelPlace, tensors: Mapping[str, Tensor], placement: Placement) -> LoadedModel:
     """Build the model of a config and load tensors, by their names in the checkpoint, into it.
 
-    A parameter that is not among them is a ModelError: names of another format may match none.
+    A prefix that all names of the network have is removed. A parameter that is not among them is a
+    ModelError: names of another format may match none.
     """
     if _own_loader(config) is not None:
         raise ModelError(f"{config}: a model of the lab needs model.safetensors beside its config.json")
-    transformers = _transformers()
-    settings = _read_config(config)
+    shapes: Shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    found = read_config(config, lambda: shapes)
     with torch.device("meta"):
-        kind = type(transformers.AutoModel.from_config(settings))
-    loaded = _load(kind.from_pretrained, None, config, placement, config=settings, state_dict=dict(tensors))
-    if loaded.warnings:
-        raise ModelError(f"the checkpoint does not fit the model of {config}/{CONFIG}: {loaded.warnings[0]}")
-    return loaded
+        empty = transformers_package().AutoModel.from_config(found.settings)
+    renamed, words = _without_prefix(tensors, shapes, empty)
+    options = {"config": found.settings, "state_dict": renamed}
+    model, report = _load(type(empty).from_pretrained, None, config, placement, **options)
+    words += check_load(model, report, str(config), lambda: {n: tuple(t.shape) for n, t in renamed.items()})
+    return LoadedModel(model, (*found.remarks, *words))
+
+
+def load_checkpoint(config: ModelPlace, checkpoint: Checkpoint, placement: Placement) -> LoadedModel:
+    """Build the model of a config, with weights from any checkpoint that a scan can read."""
+    tensors = {name: read_tensor(checkpoint, name) for name in checkpoint.tensors}
+    loaded = load_from_tensors(config, tensors, placement)
+    return replace(loaded, warnings=(*checkpoint.notes, *loaded.warnings))
+
+
+def _second_try(place: ModelPlace, placement: Placement, failure: ModelError | None) -> LoadedModel:
+    """Load what our own reader finds, without prefixes; if that fails, too, raise the first error."""
+    try:
+        with closing(open_stored(place)) as checkpoint:
+            return load_checkpoint(place, checkpoint, placement)
+    except NormscopeError as error:
+        raise (failure or error) from error.__cause__
+
+
+def _without_prefix(
+    tensors: Mapping[str, Tensor], shapes: Shapes, model: nn.Module
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    expected = {name: tuple(value.shape) for name, value in model.named_parameters(remove_duplicate=False)}
+    prefix = find_prefix(shapes, expected)
+    if prefix is None:
+        return dict(tensors), ()
+    renamed = {without_prefix(name, prefix): value for name, value in tensors.items()}
+    if len(renamed) < len(tensors):
+        raise ModelError(f"two tensors of the checkpoint have the same name without the prefix {prefix!r}")
+    changed = [(name, without_prefix(name, prefix)) for name in tensors]
+    removed = next((name[: -len(new)] for name, new in changed if name.endswith(new) and name != new), "")
+    return renamed, (f"names in the checkpoint begin with {removed!r}, which was removed",) if removed else ()
 
 
 def _load(
@@ -90,38 +150,48 @@ def _load(
     place: ModelPlace,
     placement: Placement,
     **options: Any,
-) -> LoadedModel:
-    dtype = placement.torch_dtype() or "auto"
-    with _quiet(_transformers()):
+) -> tuple[nn.Module, LoadReport]:
+    dtype = placement.torch_dtype() or ("auto" if not place.gguf else None)
+    wanted = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    with quiet():
         try:
-            model, report = from_pretrained(name, dtype=dtype, output_loading_info=True, **options)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelError(_cannot_load(place, error)) from error
-    return LoadedModel(placement.place(model).eval(), tuple(_missing(report["missing_keys"])))
+            model, report = from_pretrained(name, **wanted, **options)
+        except (
+            Exception
+        ) as error:  # reading a damaged file, or building a strange config, can fail in any way
+            raise ModelError(cannot_load(place, error)) from error
+    mismatched = tuple((str(each[0]), *each[1:3]) for each in report["mismatched_keys"])
+    found = LoadReport(tuple(report["missing_keys"]), tuple(report["unexpected_keys"]), mismatched)
+    return placement.place(model).eval(), found
 
 
-def _missing(names: Any) -> Iterator[str]:
-    """A warning if parameters are missing, except a pooler: it does not affect hidden states."""
-    missing = sorted(name for name in names if "pooler" not in name.split("."))
-    if missing:
-        yield f"the checkpoint lacks {some(missing)}: these parameters have random values"
+def _gguf_words(place: ModelPlace) -> tuple[str, ...]:
+    if not place.gguf:
+        return ()
+    with closing(open_stored(place)) as checkpoint:
+        notes = "; ".join(checkpoint.notes)
+    rounding = ": what is measured includes the rounding of the quantisation" if notes else ""
+    return (f"the weights are read from GGUF{', ' if notes else ''}{notes}{rounding}",)
 
 
 def check_model(place: PlaceLike) -> None:
-    """Raise if there is no model to load; this reads the config and no weights."""
+    """Raise if there is no model to load, or one that takes no text; this reads the config and no weights."""
     found = _checked(place)
     if _own_loader(found) is None:
-        _read_config(found)
+        read_config(found).check_takes_text(found)
 
 
 def load_tokenizer(place: PlaceLike) -> Any:
-    """Load the tokenizer in a folder or hub repository."""
+    """Load the tokenizer in a folder, a GGUF file or a hub repository."""
     found = place if isinstance(place, ModelPlace) else find_place(place)
-    transformers = _transformers()
-    with _quiet(transformers):
+    options: dict[str, Any] = dict(found.options)
+    with suppress(ModelError):  # a tokenizer's folder may have the config of anything
+        if (config := inferred_config(found)) is not None:
+            options["config"] = config.settings
+    with quiet():
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(found.name, **found.options)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+            tokenizer = transformers_package().AutoTokenizer.from_pretrained(found.name, **options)
+        except _FAILURES as error:
             raise ModelError(_no_tokenizer(found, error)) from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # transformers makes one even without any files
         raise ModelError(_no_tokenizer(found, "its vocabulary is empty"))
@@ -131,7 +201,7 @@ def load_tokenizer(place: PlaceLike) -> Any:
 def _checked(place: PlaceLike) -> ModelPlace:
     """The place, after checking that a local folder contains a config and weights."""
     found = place if isinstance(place, ModelPlace) else find_place(place)
-    if found.on_hub:
+    if found.on_hub or found.gguf:
         return found
     folder = Path(found.name)
     if not (folder / CONFIG).is_file():
@@ -150,7 +220,7 @@ def _checked(place: PlaceLike) -> ModelPlace:
 def _own_loader(place: ModelPlace) -> Callable[[str], nn.Module] | None:
     """The loader of a folder that transformers does not know, by the model_type in its config.json."""
     config = Path(place.name) / CONFIG
-    if place.on_hub or not config.is_file():
+    if place.on_hub or place.gguf or not config.is_file():
         return None
     try:
         kind = json.loads(config.read_text("utf-8")).get("model_type")
@@ -162,41 +232,8 @@ def _own_loader(place: ModelPlace) -> Callable[[str], nn.Module] | None:
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
-def _read_config(place: ModelPlace) -> Any:
-    transformers = _transformers()
-    with _quiet(transformers):
-        try:
-            return transformers.AutoConfig.from_pretrained(place.name, **place.options)
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(_cannot_load(place, error)) from error
-
-
-def _cannot_load(place: ModelPlace, error: Exception) -> str:
-    advice = "check the name, or give a local folder" if place.on_hub else "check that its files are complete"
-    return f"cannot load a model from {place}: {first_line(error)}; {advice}"
-
-
 def _no_tokenizer(place: ModelPlace, reason: object) -> str:
     return (
         f"cannot find a usable tokenizer in {place} ({first_line(reason)}): name the one the model was "
-        "trained with (--tokenizer FOLDER_OR_ID)"
+        "trained with (--tokenizer FOLDER_OR_ID), or give token ids (--ids FILE)"
     )
-
-
-def _transformers() -> Any:
-    return require("transformers", "hf", "loading a Hugging Face model")
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Suppress transformers' progress bars and messages while loading."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -8,11 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from normscope.anatomy import unwrapped
-from normscope.checkpoints.arrays import read_tensor
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.names import Label, names_step, parse_label
 from normscope.checkpoints.series.series import Entry, open_series, sort_entries
@@ -24,7 +23,6 @@ from normscope.network.loading.model_places import (
     config_digest,
     find_files,
     find_place,
-    is_hub_id,
     tokenizer_digest,
 )
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
@@ -32,13 +30,13 @@ from normscope.network.loading.output_heads import load_with_head, with_masked_t
 from normscope.network.loading.own_words import own_words
 from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import (
-    LoadedModel,
     check_model,
-    load_from_tensors,
+    load_checkpoint,
     load_pretrained,
     load_tokenizer,
 )
-from normscope.network.running.inputs import Corpus, corpus
+from normscope.network.loading.source_paths import is_hub_id
+from normscope.network.running.inputs import Corpus, corpus, ids_corpus
 from normscope.words import some
 
 
@@ -154,22 +152,29 @@ def _load(
 ) -> tuple[nn.Module, Corpus]:
     if files.standard:
         check_model(files.config)
-    if (words := own_words(files, text)) is not None:
+    if text.ids is None and (words := own_words(files, text)) is not None:
         model = load_pretrained(files.config, placement).model
         return model, words(model)
-    tokenizer = load_tokenizer(files.tokenizer)
+    tokenizer = _tokenizer(files, text)
     if files.standard:
         loaded = (load_with_head if headed else load_pretrained)(files.config, placement)
     else:
-        loaded = _from_tensors(entry, files, placement)
+        with closing(entry.open()) as checkpoint:
+            loaded = load_checkpoint(files.config, checkpoint, placement)
         loaded = without_head(loaded) if headed else loaded
-    made = corpus(text.sentences, tokenizer, loaded.model, example=text.example)
+    if text.ids is None:
+        made = corpus(text.sentences, tokenizer, loaded.model, example=text.example)
+    else:
+        made = ids_corpus(text.ids, loaded.model, tokenizer)
     made = with_masked_tokens(made, tokenizer, loaded.model) if headed else made
-    return loaded.model, replace(made, warnings=(*loaded.warnings, *made.warnings))
+    return loaded.model, replace(made, warnings=(*made.warnings, *loaded.warnings))
 
 
-def _from_tensors(entry: Entry, files: ModelFiles, placement: Placement) -> LoadedModel:
-    """Build the model of the config, with weights from any checkpoint that a scan can read."""
-    with closing(entry.open()) as checkpoint:
-        tensors = {unwrapped(name): read_tensor(checkpoint, name) for name in checkpoint.tensors}
-        return replace(load_from_tensors(files.config, tensors, placement), warnings=checkpoint.notes)
+def _tokenizer(files: ModelFiles, text: StudyText) -> Any:
+    """The tokenizer; None if token ids are given and there is none to name them."""
+    try:
+        return load_tokenizer(files.tokenizer)
+    except ModelError:
+        if text.ids is None or text.tokenizer is not None:
+            raise
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from normscope.errors import ModelError, UsageError
 from normscope.network.running.batches import Batch
+from normscope.network.running.token_ids import TokenRow
 
 BATCH_TOKENS = 1024
 """Positions in one batch, padding included: enough to use the processor well, little memory."""
@@ -78,44 +79,105 @@ def corpus(
     """
     encoded = [list(ids) for ids in tokenizer(list(sentences), verbose=False)["input_ids"]]
     warnings = list(_check_unknown(encoded, tokenizer))
-    limit = longest_allowed(model, tokenizer)
-    cut = sum(len(ids) > limit for ids in encoded) if limit else 0
-    if cut:
-        warnings.append(
-            f"{cut} of {len(encoded)} sequences are longer than the model allows and were cut to "
-            f"{limit} tokens"
-        )
-    kept = sorted((ids[:limit] for ids in encoded if ids), key=len, reverse=True)
-    if not kept:
+    rows = [TokenRow(tuple(ids)) for ids in encoded if ids]
+    if not rows:
         raise UsageError("the text has no tokens: expected one sentence per line")
-    _check_vocabulary(kept, model)
+    _check_vocabulary(rows, model)
+    made = _arranged(rows, tokenizer, model, tokens)
+    made = replace(made, warnings=(*warnings, *made.warnings))
+    return made if example is None else _with_example(made, example, tokenizer, model)
+
+
+def ids_corpus(
+    rows: Sequence[TokenRow], model: nn.Module, tokenizer: Any = None, tokens: int = BATCH_TOKENS
+) -> Corpus:
+    """Batches of token ids; the tokenizer, if there is one, only names the tokens of the example."""
+    size = _vocabulary(model)
+    largest = max(max(row.ids) for row in rows)
+    if size is not None and largest >= size:
+        raise UsageError(
+            f"the ids contain {largest}, but the model has a vocabulary of {size} (0 to {size - 1}): they "
+            "are those of another tokenizer"
+        )
+    if not _takes_mask(model) and any(row.mask is not None for row in rows):
+        raise UsageError(
+            f"{type(model).__name__} takes no attention_mask, so it would read the padding: give the ids "
+            "without padding, as lines of a .jsonl file"
+        )
+    made = _arranged(rows, tokenizer, model, tokens)
+    return replace(made, warnings=(*made.warnings, *_unmarked_padding(rows, model)))
+
+
+def _arranged(rows: Sequence[TokenRow], tokenizer: Any, model: nn.Module, tokens: int) -> Corpus:
+    """Batches of rows of similar length, cut to what the model allows, and one short row as an example."""
+    limit, warnings = longest_allowed(model, tokenizer), []
+    if cut := sum(len(row) > limit for row in rows) if limit else 0:
+        warnings.append(
+            f"{cut} of {len(rows)} sequences are longer than the model allows and were cut to {limit} tokens"
+        )
+    kept = sorted((row.cut(limit) for row in rows), key=len, reverse=True)
+    if any(not any(row.real) for row in kept):
+        raise UsageError(f"a sequence has only padding in its first {limit} positions, all the model takes")
+    padding = _padding_id(tokenizer, model)
     groups = _by_length(kept, tokens, padded=_takes_mask(model))
-    batches = tuple(_batch(rows, tokenizer, model) for rows in groups)
-    short = next((ids for ids in kept if len(ids) <= EXAMPLE_TOKENS), kept[-1])[:EXAMPLE_TOKENS]
-    if example is not None:
-        short, remarks = _example_ids(example, tokenizer, model)
-        warnings += remarks
-    words = tuple(str(token) for token in tokenizer.convert_ids_to_tokens(short))
-    return Corpus(batches, _batch([short], tokenizer, model), words, tuple(warnings))
+    batches = tuple(_batch(group, padding, model) for group in groups)
+    plain = [row.without_padding() for row in kept]
+    short = next((row for row in plain if len(row) <= EXAMPLE_TOKENS), plain[-1]).cut(EXAMPLE_TOKENS)
+    return Corpus(batches, _batch([short], padding, model), _names(short, tokenizer), tuple(warnings))
 
 
-def _example_ids(sentence: str, tokenizer: Any, model: nn.Module) -> tuple[list[int], list[str]]:
-    """The tokens of the sentence to show attention on, and what to say about them."""
+def _names(row: TokenRow, tokenizer: Any) -> tuple[str, ...]:
+    words = row.ids if tokenizer is None else tokenizer.convert_ids_to_tokens(list(row.ids))
+    return tuple(str(token if word is None else word) for token, word in zip(row.ids, words, strict=True))
+
+
+def _padding_id(tokenizer: Any, model: nn.Module) -> int:
+    own = getattr(getattr(model, "config", None), "pad_token_id", None)
+    padding = getattr(tokenizer, "pad_token_id", None) if tokenizer is not None else own
+    return padding if isinstance(padding, int) and padding >= 0 else 0
+
+
+def _vocabulary(model: nn.Module) -> int | None:
+    """The number of tokens that the model knows: the rows of its embedding, or what its config says."""
+    try:
+        table = model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError, TypeError):
+        table = None
+    size = getattr(table, "num_embeddings", None)
+    size = getattr(getattr(model, "config", None), "vocab_size", None) if size is None else size
+    return size if isinstance(size, int) else None
+
+
+def _unmarked_padding(rows: Sequence[TokenRow], model: nn.Module) -> Iterator[str]:
+    """A warning if sequences end in the padding token and no mask says that it is padding."""
+    padding = getattr(getattr(model, "config", None), "pad_token_id", None)
+    padded = [row for row in rows if row.mask is None and len(row) > 1 and row.ids[-1] == padding]
+    if len(padded) > 1 or (padded and padded[0].ids[-2:] == (padding, padding)):
+        yield (
+            f"{len(padded)} of {len(rows)} sequences end in {padding}, the model's padding, and it is "
+            "measured as a token: give an attention_mask (.npz or .jsonl) or shorter lines (.jsonl)"
+        )
+
+
+def _with_example(made: Corpus, sentence: str, tokenizer: Any, model: nn.Module) -> Corpus:
+    """The corpus with another sentence to show attention on, and what to say about it."""
     ids = list(tokenizer([sentence], verbose=False)["input_ids"][0])
     if not ids or not sentence.strip():
         raise UsageError("the sentence to show attention on is empty")
     limit = min(EXAMPLE_TOKENS, longest_allowed(model, tokenizer) or EXAMPLE_TOKENS)
-    kept, unknown = ids[:limit], getattr(tokenizer, "unk_token_id", None)
-    _check_vocabulary([kept], model)
+    row, unknown = TokenRow(tuple(ids[:limit])), getattr(tokenizer, "unk_token_id", None)
+    _check_vocabulary([row], model)
     remarks = []
     if len(ids) > limit:
         remarks.append(f"attention is shown on the first {limit} of the sentence's {len(ids)} tokens")
-    if unknown is not None and unknown in kept:
+    if unknown is not None and unknown in row.ids:
         remarks.append(
-            f"{kept.count(unknown)} of the {len(kept)} tokens of the sentence that attention is shown on are "
-            "unknown to the tokenizer"
+            f"{row.ids.count(unknown)} of the {len(row)} tokens of the sentence that attention is shown on "
+            "are unknown to the tokenizer"
         )
-    return kept, remarks
+    shown = _batch([row], _padding_id(tokenizer, model), model)
+    names = _names(row, tokenizer)
+    return replace(made, example=shown, example_tokens=names, warnings=(*made.warnings, *remarks))
 
 
 def longest_allowed(model: nn.Module, tokenizer: Any) -> int | None:
@@ -158,9 +220,9 @@ def _check_unknown(encoded: Sequence[Sequence[int]], tokenizer: Any) -> Iterator
         )
 
 
-def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
+def _check_vocabulary(rows: Sequence[TokenRow], model: nn.Module) -> None:
     size = getattr(getattr(model, "config", None), "vocab_size", None)
-    largest = max(map(max, rows))
+    largest = max(max(row.ids) for row in rows)
     if isinstance(size, int) and largest >= size:
         raise ModelError(
             f"the tokenizer produced token {largest}, but the model has a vocabulary of {size}: this is the "
@@ -168,13 +230,13 @@ def _check_vocabulary(rows: Sequence[Sequence[int]], model: nn.Module) -> None:
         )
 
 
-def _by_length(rows: Sequence[list[int]], tokens: int, padded: bool) -> Iterator[list[list[int]]]:
+def _by_length(rows: Sequence[TokenRow], tokens: int, padded: bool) -> Iterator[list[TokenRow]]:
     """Group rows, sorted from long to short, so that a padded group has at most `tokens` positions.
 
     No group is square: a batch with as many rows as positions would not show which axis is
     the sequence. A model that takes no mask would see padding, so its groups have one length.
     """
-    group: list[list[int]] = []
+    group: list[TokenRow] = []
     for row in rows:
         full = group and (len(group) + 1) * len(group[0]) > tokens
         if full or (group and not padded and len(row) != len(group[0])):
@@ -184,7 +246,7 @@ def _by_length(rows: Sequence[list[int]], tokens: int, padded: bool) -> Iterator
     yield from _not_square(group)
 
 
-def _not_square(group: list[list[int]]) -> Iterator[list[list[int]]]:
+def _not_square(group: list[TokenRow]) -> Iterator[list[TokenRow]]:
     if len(group) != len(group[0]) or len(group) == 1:
         yield group
     else:
@@ -192,11 +254,10 @@ def _not_square(group: list[list[int]]) -> Iterator[list[list[int]]]:
         yield group[-1:]
 
 
-def _batch(rows: Sequence[Sequence[int]], tokenizer: Any, model: nn.Module) -> Batch:
+def _batch(rows: Sequence[TokenRow], padding: int, model: nn.Module) -> Batch:
     width = max(map(len, rows))
-    padding = getattr(tokenizer, "pad_token_id", None) or 0
-    ids = torch.tensor([[*row, *[padding] * (width - len(row))] for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    ids = torch.tensor([[*row.ids, *[padding] * (width - len(row))] for row in rows])
+    mask = torch.tensor([[*row.real, *[0] * (width - len(row))] for row in rows])
     device = next(model.parameters()).device
     return _arguments(ids.to(device), mask.to(device), model)
 

@@ -295,10 +295,13 @@ def _leaks(ahead: Sequence[StepLookAhead]) -> list[str]:
 
 def _combined(models: Sequence[StudiedModel], results: Sequence[_StepResult]) -> Study:
     warnings = list(dict.fromkeys(remark for model in models for remark in model.remarks))
+    every = set.intersection(*(set(result.warnings) for result in results)) if len(results) > 1 else set()
+    warnings += [text for text in dict.fromkeys(results[0].warnings) if text in every]
     warnings += [
         f"step {step_key(model.stage, model.step)}: {text}" if len(models) > 1 else text
         for model, result in zip(models, results, strict=True)
         for text in result.warnings
+        if text not in every
     ]
     similarity = tuple(row for result in results for row in result.similarity)
     warnings += missing_pwcca(similarity)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,13 +109,14 @@ def transformers_package() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress transformers' progress bars and messages while loading."""
+    """Suppress transformers' progress bars and messages while loading, also GGUF's own bar."""
     logging = transformers_package().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from normscope.checkpoints.storage.hub import SCHEME, parse_address
-from normscope.errors import ModelError, SourceNotFound
+from normscope.errors import ModelError, SourceNotFound, UsageError
 from normscope.network.loading.placement import first_line
 from normscope.network.loading.source_paths import is_hub_id, not_a_model
 from normscope.plugins import require
@@ -66,6 +66,8 @@ def find_place(source: str | os.PathLike[str]) -> ModelPlace:
     text = os.fspath(source)
     if Path(text).is_dir():
         return ModelPlace(text)
+    if Path(text).is_file() and Path(text).suffix.lower() == GGUF:
+        return ModelPlace(str(Path(text).parent), gguf=Path(text).name)
     if text.startswith(SCHEME):
         address = parse_address(text)
         return ModelPlace(address.name, address.revision, address.folder, on_hub=True)
@@ -85,6 +87,8 @@ def find_files(checkpoint: str, sources: Sequence[str]) -> ModelFiles | None:
     if checkpoint.startswith(SCHEME):
         address = parse_address(checkpoint)
         inside = PurePosixPath(address.folder)
+        if inside.suffix.lower() == GGUF:
+            raise UsageError(f"{checkpoint}: a GGUF file is read from a disk; download it first")
         folder = "" if inside.parent == PurePosixPath(".") else str(inside.parent)
         place = ModelPlace(address.name, address.revision, folder, on_hub=True)
         return ModelFiles(place, place, is_standard(inside.name))

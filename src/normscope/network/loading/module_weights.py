@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from normscope.anatomy import unwrapped
 from normscope.checkpoints.arrays import read_tensor
@@ -30,37 +30,62 @@ def load_weights(
     values. Any other difference is a ModelError. `run` makes one forward pass, for a module that registers
     buffers or makes parameters only then. Returns what is to be said about it.
     """
-    words = _complete(model, checkpoint, run) if run is not None else ()
+    later = _register_later(model, checkpoint, run) if run is not None else frozenset()
     stored = _stored_names(checkpoint.tensors, {unwrapped(name) for name, _ in _tensors(model)})
     used: set[str] = set()
     for tensor, names in _tied(model):
         found = [stored[name] for name in names if name in stored]
+        if later.issuperset(names) and any(_other_shape(tensor, checkpoint, name) for name in found):
+            continue  # a mask or table for another length, which the model has just made for its own
         used.update(found)
         if found:
             _copy(tensor, checkpoint, found, source)
         elif isinstance(tensor, nn.Parameter):
             raise ModelError(f"{source} does not fit the model: the parameter {names[0]!r} is missing")
-    unused = set(stored.values()) - used
-    _refuse_unused(checkpoint, unused, source)
-    if unused:
-        words += (f"{some(sorted(unused))} of the checkpoint are not used: the model has no such buffers",)
-    return words
+    return tuple(_words(model, checkpoint, stored, used, later, source))
 
 
-def _complete(model: nn.Module, checkpoint: Checkpoint, run: Callable[[], object]) -> tuple[str, ...]:
-    """Run a module once if that may register what the checkpoint has and the module lacks."""
-    before = {name for name, _ in _tensors(model)}
-    lazy = any(isinstance(tensor, UninitializedTensorMixin) for _, tensor in _tensors(model))
-    stored = _stored_names(checkpoint.tensors, {unwrapped(name) for name in before})
-    if not lazy and stored.keys() <= {unwrapped(name) for name in before}:
-        return ()
-    with suppress(Exception), evaluating(model):  # if it fails, what is missing is said below
+def _register_later(model: nn.Module, checkpoint: Checkpoint, run: Callable[[], object]) -> frozenset[str]:
+    """Run a module once if that may register what it lacks; the names of the buffers that it then has."""
+    before = {unwrapped(name) for name, _ in _tensors(model)}
+    lazy = any(is_lazy(tensor) for _, tensor in _tensors(model))
+    if not lazy and _stored_names(checkpoint.tensors, before).keys() <= before:
+        return frozenset()
+    with suppress(Exception), evaluating(model):  # if it fails, loading says what is missing
         run()
-    later = sorted(name for name, _ in _tensors(model) if name not in before)
-    words = (
-        (f"{some(later)}: loaded, as the model registers them in its first forward pass",) if later else ()
-    )
-    return (*words, "lazy modules were made by a forward pass before loading") if lazy else words
+    return frozenset(unwrapped(name) for name, _ in model.named_buffers(remove_duplicate=False)) - before
+
+
+def _other_shape(tensor: Tensor, checkpoint: Checkpoint, name: str) -> bool:
+    return tuple(checkpoint.tensors[name].shape) != tuple(tensor.shape)
+
+
+def _words(
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    stored: Mapping[str, str],
+    used: set[str],
+    later: frozenset[str],
+    source: str,
+) -> Iterator[str]:
+    """What to say about buffers; a parameter that was not used is a ModelError."""
+    unused = {name: key for name, key in stored.items() if key not in used}
+    known = later | _empty_buffers(model)
+    _refuse_unused(checkpoint, {key for name, key in unused.items() if name not in known}, source)
+    if loaded := sorted(name for name in later if stored.get(name) in used):
+        yield f"{some(loaded)}: loaded into buffers that the model registers in its first forward pass"
+    if unused:
+        yield f"stored buffers are not used, the model computes its own: {some(sorted(unused))}"
+
+
+def _empty_buffers(model: nn.Module) -> set[str]:
+    """Buffers that are registered as None, to be filled later."""
+    return {
+        unwrapped(f"{path}.{name}" if path else name)
+        for path, module in model.named_modules()
+        for name, value in module._buffers.items()
+        if value is None
+    }
 
 
 def _stored_names(stored: Iterable[str], expected: set[str]) -> dict[str, str]:

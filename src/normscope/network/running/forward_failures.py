@@ -37,8 +37,8 @@ def blaming_forward(model: nn.Module, batches: Sequence[Batch], name: str) -> It
                 raise ModelError(_sentence(model, batch, name, plain)) from plain
         if _raised_by_user(error.__traceback__):
             raise ModelError(
-                f"the forward of {type(model).__name__} ({name}) fails when its parameters are scaled, and not "
-                f"as they are: {_words(error)}; {_ADVICE}"
+                f"the forward of {type(model).__name__} ({name}) fails when its parameters are scaled, and "
+                f"not as they are: {_words(error)}; {_ADVICE}"
             ) from error
         raise
 

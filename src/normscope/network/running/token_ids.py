@@ -9,6 +9,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -72,12 +73,15 @@ def ids_digest(rows: Sequence[TokenRow]) -> str:
 
 
 def _from_npy(path: Path, limit: int | None) -> Iterator[TokenRow]:
-    return _rows(path, _checked_array(path, "the array", _load(path)), None, limit)
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, EOFError, ValueError) as error:
+        raise UsageError(_unreadable(path, error)) from None
+    return _rows(path, _checked_array(path, "the array", array), None, limit)
 
 
 def _from_npz(path: Path, limit: int | None) -> Iterator[TokenRow]:
-    archive = _load(path)
-    with archive:
+    with _archive(path) as archive:
         if _IDS not in archive.files:
             raise UsageError(f"{path} has no array {_IDS!r} (it has {', '.join(archive.files) or 'none'})")
         ids = _checked_array(path, _IDS, _member(path, archive, _IDS))
@@ -89,13 +93,17 @@ def _from_npz(path: Path, limit: int | None) -> Iterator[TokenRow]:
     return _rows(path, ids, mask, limit)
 
 
-def _load(path: Path) -> Any:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
-    except ValueError as error:
-        raise UsageError(_unreadable(path, error)) from None
+@contextmanager
+def _archive(path: Path) -> Iterator[Any]:
+    with path.open("rb") as stream:
+        try:
+            archive = np.load(stream, allow_pickle=False)
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise UsageError(_unreadable(path, error)) from None
+        if isinstance(archive, np.ndarray):
+            raise UsageError(f"{path} is a single array: rename it to .npy")
+        with archive:
+            yield archive
 
 
 def _member(path: Path, archive: Any, name: str) -> Any:
@@ -106,14 +114,12 @@ def _member(path: Path, archive: Any, name: str) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    if "allow_pickle" in str(error):
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
         return f"{path} has Python objects, which would run code when read: save integers instead"
     return f"cannot read {path}: {error}"
 
 
 def _checked_array(path: Path, name: str, array: Any) -> Any:
-    if not isinstance(array, np.ndarray):
-        raise UsageError(f"{path} has no single array: {EXPECTED}")
     if array.dtype.kind not in "iu":
         raise UsageError(f"{path}: {name} has the dtype {array.dtype}; token ids are integers")
     if array.ndim != 2:

@@ -61,36 +61,24 @@ class StudyConfig:
     run: Path | None = None
     placement: Placement = field(default_factory=Placement)
     series: SeriesOptions = field(default_factory=SeriesOptions)
-<<<<<<< HEAD
     predictions: PredictionOptions = field(default_factory=PredictionOptions)
     similarity: bool = False
-
-    def fingerprint(self, text: StudyText) -> dict[str, Any]:
-        """How a step is measured; if this changes, the step is measured again."""
-        digest = hashlib.sha256("\n".join(text.sentences).encode()).hexdigest()[:16]
-        shown = {} if text.example is None else {"sentence": text.example}
-        return {
-            **shown,
-            "text": digest,
-=======
     blocks: str | None = None
 
     def fingerprint(self, text: StudyText) -> dict[str, Any]:
         """How a step is measured; if this changes, the step is measured again."""
+        shown = {} if text.example is None else {"sentence": text.example}
         blocks = {} if self.blocks is None else {"blocks": self.blocks}
         return {
+            **shown,
             "text": text.digest,
->>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
             "scales": list(self.limit.scales),
             "tolerance": self.limit.tolerance,
             "baseline": self.baseline,
             "heads": self.heads,
             "dtype": self.placement.dtype,
-<<<<<<< HEAD
             **self.predictions.fingerprint,
-=======
             **blocks,
->>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
         }
 
 
@@ -218,20 +206,14 @@ class _StepMeasurement:
             predicted = self._record.predictions(model, self._config.predictions)
             return _StepResult(*self._record.recorded(model), warnings, found, predicted)
         module, corpus = model.load()
-<<<<<<< HEAD
         parts = 2 if self._config.predictions.fingerprint else 1
-        layers, heads = self._measure(module, corpus, part_of(progress, 0, parts))
-        rest = part_of(progress, parts - 1, parts)
-        predicted = self._predictions(model, (module, corpus), layers.scale, rest)
-        look_ahead = _look_ahead(module, corpus, model)
+        with blaming_forward(module, corpus.batches, model.label):
+            layers, heads = self._measure(module, corpus, part_of(progress, 0, parts))
+            rest = part_of(progress, parts - 1, parts)
+            predicted = self._predictions(model, (module, corpus), layers.scale, rest)
+            look_ahead = _look_ahead(module, corpus, model)
         messages = SaturationAndHeads(layers, heads).messages
         warnings = [*corpus.warnings, *messages, *_leaks(look_ahead), *predicted.warnings]
-=======
-        with blaming_forward(module, corpus.batches, model.label):
-            layers, heads = self._measure(module, corpus, progress)
-            look_ahead = _look_ahead(module, corpus, model)
-        warnings = [*corpus.warnings, *layers.warnings, *heads.warnings, *_leaks(look_ahead)]
->>>>>>> 10f42e7 (Models load whose configs or names are old, token ids and GGUF, and a wrong path is said at once)
         if self._record:
             note |= {"warnings": warnings, "look_ahead": [asdict(entry) for entry in look_ahead]}
             shown = attention_examples(module, corpus.example, corpus.example_tokens, heads, layers.scale)
@@ -245,11 +227,11 @@ class _StepMeasurement:
         return measure_predictions(model, loaded, self._config.predictions, scale, progress)
 
     def _measure(self, module: nn.Module, corpus: Corpus, progress: Progress) -> tuple[Saturation, Heads]:
-        limit, half = self._config.limit, part_of(progress, 0, 2)
+        limit, blocks, half = self._config.limit, self._config.blocks, part_of(progress, 0, 2)
         if self._config.heads:
-            found = saturation_and_heads(module, corpus.batches, limit=limit, progress=half)
+            found = saturation_and_heads(module, corpus.batches, limit=limit, blocks=blocks, progress=half)
         else:
-            layers = saturation(module, corpus.batches, limit=limit, progress=half)
+            layers = saturation(module, corpus.batches, limit=limit, blocks=blocks, progress=half)
             found = SaturationAndHeads(layers, Heads(()))
         if not self._config.baseline:
             return found.saturation, found.heads
@@ -262,8 +244,8 @@ class _StepMeasurement:
         """The random model's cosines at a scale, measured once for steps of this architecture and text."""
         key = (_architecture(module, corpus), scale)
         if key not in self._baselines:
-            limit = Limit((scale,))
-            random = saturation(random_like(module), corpus.batches, limit=limit, progress=progress)
+            options = {"limit": Limit((scale,)), "blocks": self._config.blocks, "progress": progress}
+            random = saturation(random_like(module), corpus.batches, **options)
             self._baselines[key] = {layer.module: layer.cosine for layer in random.layers}
         return self._baselines[key]
 

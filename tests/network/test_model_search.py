@@ -255,3 +255,33 @@ def test_a_hub_model_is_identified_by_its_commit(monkeypatch, tmp_path):
         "tokenizer": "owner/name@step5",
         "vocabulary": "c0ffee",
     }
+
+
+def laid_out(top, names, steps=None):
+    for number, name in enumerate(names):
+        folder = save_model(top / name, seed=number)
+        if name in (steps or {}):
+            (folder / "trainer_state.json").write_text(json.dumps({"global_step": steps[name]}))
+    return top
+
+
+@pytest.mark.parametrize(
+    ("names", "steps", "last"),
+    [
+        (("checkpoint-10", "checkpoint-20", "."), {".": 30}, 30),
+        (("step9", "step10", "step100", "final"), {"final": 150}, 150),
+        (("step10", "step20", "final"), {}, 20),
+        (("checkpoint-10", "checkpoint-20", "best"), {"best": 10}, 20),
+        (("stage1/step10", "stage1/step20", "stage2/step10"), {}, 10),
+        (("stage1-step10", "stage2-step5", "stage10-step1"), {}, None),
+        (("epoch_0", "epoch_2", "epoch_10"), {}, 10),
+    ],
+)
+def test_order_stages_and_final_are_those_of_a_scan(names, steps, last, tmp_path):
+    top = laid_out(tmp_path / "series", names, steps)
+    series = open_series(top)
+    found = find(top)
+    assert [(model.stage, model.step) for model in found] == [(e.stage, e.step) for e in series.entries]
+    assert all(model.remarks == series.remarks for model in found)
+    assert last is None or found[-1].step == last
+    assert places_of_scan(top, tmp_path / "scan.db") == {(model.stage, model.step) for model in found}

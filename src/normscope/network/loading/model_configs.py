@@ -66,7 +66,10 @@ def inferred_config(place: ModelPlace, shapes: Callable[[], Shapes] | None = Non
     stored = shapes() if shapes else stored_shapes(place)
     with quiet():
         family = find_family(package, raw, stored, str(place))
-        settings = package.CONFIG_MAPPING[family.model_type].from_dict(dict(raw))
+        try:
+            settings = package.CONFIG_MAPPING[family.model_type].from_dict(dict(raw))
+        except Exception as error:
+            raise ModelError(cannot_load(place, error)) from error
     return ModelConfigFile(settings, (family.remark,))
 
 
@@ -112,7 +115,7 @@ def quiet() -> Iterator[None]:
     """Suppress transformers' progress bars and messages while loading, also GGUF's own bar."""
     logging = transformers_package().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
         with redirect_stderr(io.StringIO()):

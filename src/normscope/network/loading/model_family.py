@@ -6,35 +6,35 @@ memory, and compared with the names and shapes of the stored tensors.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.errors import ModelError
 from normscope.network.loading.name_fitting import Shapes, find_prefix, plain_name, without_prefix
 from normscope.words import some
 
-_FIRST = (
-    *(
-        "bert",
-        "roberta",
-        "gpt2",
-        "openai-gpt",
-        "distilbert",
-        "albert",
-        "xlnet",
-        "xlm",
-        "ctrl",
-        "t5",
-        "electra",
-    ),
-    *("bart", "llama", "gpt_neox", "opt", "gptj", "gpt_neo", "bloom", "mistral", "qwen2"),
+_OLD = (
+    *("bert", "roberta", "gpt2", "openai-gpt", "distilbert", "albert", "xlnet", "xlm", "ctrl", "t5"),
+    *("camembert", "xlm-roberta"),
 )
-"""Families to try first; of several that fit, the earlier one is taken."""
-_TRIED = 40  # further families whose config has the most fields in common with the file
+"""The families of 2019, before configs named theirs: tried first, and of several that fit the earlier one."""
+_TRIED = 40  # other families whose configs have the most fields in common with the file
+_OLD_FIELDS = frozenset(
+    (
+        *("architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "torchscript"),
+        *("output_past", "pruned_heads", "use_bfloat16", "finetuning_task", "num_labels", "is_decoder"),
+        *("eos_token_ids", "directionality", "pooler_fc_size", "pooler_num_attention_heads", "n_ctx"),
+        *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "predict_special_tokens"),
+        *("use_cache", "xla_device", "gradient_checkpointing", "decoder_start_token_id", "id2label"),
+        *("label2id", "output_attentions", "output_hidden_states", "is_encoder_decoder"),
+        "task_specific_params",
+    )
+)
+"""Fields that a config may have in any family, or had once."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,13 @@ def find_family(transformers: Any, config: Mapping[str, Any], stored: Shapes, so
         settings = getattr(getattr(transformers, str(name), None), "config_class", None)
         if (family := getattr(settings, "model_type", None)) in mapping:
             return Family(str(family), f"its architecture, {name}")
-    fitting = [name for name in _FIRST if name in mapping and _fits(transformers, name, config, stored)]
-    if not fitting:
-        further = _by_fields(mapping, config)
-        fitting = [name for name in further if _fits(transformers, name, config, stored)]
+    fields = _own_fields(transformers, config)
+    fitting = [
+        name
+        for name in _OLD
+        if name in mapping and fields <= _known(mapping, name) and _fits(transformers, name, config, stored)
+    ]
+    fitting = fitting or _best_fitting(transformers, fields, config, stored)
     if not fitting:
         raise ModelError(
             f"{source}: config.json has no model_type, and the tensors are those of no family that was "
@@ -73,6 +76,30 @@ def find_family(transformers: Any, config: Mapping[str, Any], stored: Shapes, so
             "(my_model.py:build)"
         )
     return _preferred(transformers, fitting, config, stored)
+
+
+def _own_fields(transformers: Any, config: Mapping[str, Any]) -> set[str]:
+    """The fields of a config that not every family has: those of generation were part of it once."""
+    return set(config) - _OLD_FIELDS - set(transformers.GenerationConfig().to_dict())
+
+
+def _known(mapping: Any, family: str) -> set[str]:
+    try:
+        return set(mapping[family]().to_dict()) | set(mapping[family].attribute_map)
+    except Exception:  # some configs cannot be made without arguments
+        return set()
+
+
+def _best_fitting(
+    transformers: Any, fields: set[str], config: Mapping[str, Any], stored: Shapes
+) -> list[str]:
+    """Of all families that fit, those that know the most of the file's fields, the closest one first."""
+    known = {family: _known(transformers.CONFIG_MAPPING, family) for family in transformers.CONFIG_MAPPING}
+    ranked = sorted(
+        (len(fields - names), len(names - set(config)), family) for family, names in known.items()
+    )
+    fitting = [each for each in ranked[:_TRIED] if _fits(transformers, each[2], config, stored)]
+    return [family for unknown, _, family in fitting if unknown == fitting[0][0]]
 
 
 def _fits(transformers: Any, family: str, config: Mapping[str, Any], stored: Shapes) -> bool:
@@ -95,26 +122,13 @@ def _fits(transformers: Any, family: str, config: Mapping[str, Any], stored: Sha
 
 
 def _left_over(stored: Shapes, prefix: str, expected: Shapes) -> bool:
-    """Whether matrices beside the model's own in its layers are left over: it is another network then."""
-    parts = {name.partition(".")[0] for name in expected}
-    names = (without_prefix(name, prefix) for name, shape in stored.items() if _is_matrix(shape))
-    return any(name not in expected and name.partition(".")[0] in parts - {"pooler"} for name in names)
-
-
-def _is_matrix(shape: Sequence[int]) -> bool:
-    return len(shape) == 2 and math.prod(shape) > max(shape)
-
-
-def _by_fields(mapping: Any, config: Mapping[str, Any]) -> Iterator[str]:
-    """The families whose configs know most of the file's fields, and have few that the file lacks."""
-    ranked: list[tuple[int, int, str]] = []
-    for family in mapping:
-        try:
-            known = set(mapping[family]().to_dict()) | set(mapping[family].attribute_map)
-        except Exception:  # some configs cannot be made without arguments
-            continue
-        ranked.append((len(config.keys() - known), len(known - config.keys()), family))
-    yield from (family for _, _, family in sorted(ranked)[:_TRIED] if family not in _FIRST)
+    """Whether parameters beside the model's own in its layers are left over: it is another network then."""
+    parts = {name.partition(".")[0] for name in expected} - {"pooler"}
+    names = {without_prefix(name, prefix): shape for name, shape in stored.items()}
+    return any(
+        name not in expected and name.partition(".")[0] in parts and buffer_by_name(name, shape) is None
+        for name, shape in names.items()
+    )
 
 
 def _preferred(

@@ -160,7 +160,7 @@ def _load(
             Exception
         ) as error:  # reading a damaged file, or building a strange config, can fail in any way
             raise ModelError(cannot_load(place, error)) from error
-    mismatched = tuple((str(each[0]), *each[1:3]) for each in report["mismatched_keys"])
+    mismatched = tuple(sorted((str(each[0]), *each[1:3]) for each in report["mismatched_keys"]))
     found = LoadReport(tuple(report["missing_keys"]), tuple(report["unexpected_keys"]), mismatched)
     return placement.place(model).eval(), found
 

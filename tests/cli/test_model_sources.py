@@ -234,7 +234,7 @@ def test_a_name_that_the_hub_does_not_know_is_no_path_either(tmp_path, monkeypat
 
 
 def test_names_of_the_hub_stay_names_of_the_hub(tmp_path, monkeypatch):
-    from normscope.network.loading.source_paths import is_hub_id
+    from normscope.network.places.source_paths import is_hub_id
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpt3").mkdir()

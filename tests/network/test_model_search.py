@@ -15,8 +15,8 @@ from normscope.errors import CheckpointError, ModelError, UsageError
 from normscope.network.loading import pretrained_series
 from normscope.network.loading.model_search import find_models
 from normscope.network.loading.models import SeriesOptions, StudyText
-from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import LoadedModel, load_model, load_tokenizer
+from normscope.network.places.placement import Placement
 from normscope.network.study import StudyConfig, study
 from normscope.weights.scan.scan import scan
 from tests.network.saved_models import BUILD, TEXT, save_model

@@ -16,10 +16,10 @@ from normscope.network.attention.patterns import (
     PatternShare,
     attends,
     head_patterns,
-    separator_ids,
     share_interval,
 )
 from normscope.network.running.batches import Batch, as_batch
+from normscope.network.running.token_ids import separator_ids
 from normscope.network.watching.attention_call import HIDDEN, AttentionCall
 from normscope.network.watching.tap import tap
 from tests.network.models import HandWritten, hugging_face, token_batch
@@ -405,10 +405,10 @@ def test_separators_of_config_and_tokenizer():
         sep_token_id = 102
 
     model = HandWritten()
-    assert separator_ids(model) == frozenset()
+    assert separator_ids(model.config) == frozenset()
     model.config = Config()
-    assert separator_ids(model) == {2, 7}
-    assert separator_ids(model, Tokenizer()) == {2, 7, 102}
+    assert separator_ids(model.config) == {2, 7}
+    assert separator_ids(model.config, Tokenizer()) == {2, 7, 102}
 
 
 def test_vision_has_positions_only():

@@ -12,7 +12,7 @@ from normscope.errors import UsageError
 from normscope.network import series_similarity as module
 from normscope.network import study as study_module
 from normscope.network.loading.models import StudyText
-from normscope.network.loading.placement import Placement
+from normscope.network.places.placement import Placement
 from normscope.network.study import StudyConfig, study
 from normscope.rows import SimilarityRow
 from normscope.run import Run

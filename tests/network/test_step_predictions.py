@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import normscope as ns
-from normscope.network.loading.model_places import ModelPlace
 from normscope.network.loading.output_heads import load_with_head, with_masked_tokens
-from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import load_tokenizer
+from normscope.network.places.model_places import ModelPlace
+from normscope.network.places.placement import Placement
 from normscope.network.running.inputs import corpus
 from tests.cli.calling import call, call_json
 from tests.network.saved_models import TEXT, save_model

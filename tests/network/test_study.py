@@ -8,7 +8,7 @@ import torch
 from normscope.errors import AnotherSeries, ModelError, UsageError
 from normscope.network import study as study_module
 from normscope.network.loading.models import StudyText
-from normscope.network.loading.placement import Placement
+from normscope.network.places.placement import Placement
 from normscope.network.study import StudyConfig, study, study_homogeneity
 from normscope.run import HeadRow, Run, SaturationRow
 from normscope.weights.scan.scan import scan

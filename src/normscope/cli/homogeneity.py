@@ -35,7 +35,7 @@ def homogeneity(
     """
     text = study_text(source, run_on, default=8)
 
-    from normscope.network.loading.placement import Placement
+    from normscope.network.places.placement import Placement
     from normscope.network.study import StudyConfig, study_homogeneity
 
     config = StudyConfig(run=run, placement=Placement(**place), blocks=blocks)

@@ -39,9 +39,7 @@ EXAMPLES = (
 )
 
 
-@gathers(
-    read=series, run_on=sentences, shown=example, place=placement, measured=limit, predicted=predictions
-)
+@gathers(read=series, run_on=sentences, shown=example, place=placement, measured=limit, predicted=predictions)
 def saturate(
     source: ModelsArgument,
     read: dict[str, Any],
@@ -63,7 +61,7 @@ def saturate(
     text = study_text(source, run_on | shown, default=100)
 
     from normscope.network.loading.models import SeriesOptions
-    from normscope.network.loading.placement import Placement
+    from normscope.network.places.placement import Placement
     from normscope.network.settling.full_text import Limit
     from normscope.network.study import StudyConfig, study
 

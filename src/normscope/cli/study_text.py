@@ -17,7 +17,7 @@ def study_text(sources: Sequence[str], options: Mapping[str, Any], default: int)
 
     What can be checked without torch, which takes seconds to import, is checked first.
     """
-    from normscope.network.loading.source_paths import check_sources, is_build_reference
+    from normscope.network.places.source_paths import check_sources, is_build_reference
     from normscope.network.running.token_ids import read_token_ids
 
     if is_build_reference(sources[0]):

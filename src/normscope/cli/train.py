@@ -47,7 +47,7 @@ def train(
     """
     from normscope.lab.training.train import train as train_model
     from normscope.lab.unused_fields import refuse_unused
-    from normscope.network.loading.placement import Placement
+    from normscope.network.places.placement import Placement
     from normscope.schedule import NEVER
 
     config, given = lab_config({**fields, "device": str(Placement(device).torch_device())})

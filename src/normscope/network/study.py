@@ -12,8 +12,6 @@ from torch import nn
 from normscope.errors import UsageError
 from normscope.network.loading.model_search import find_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
-from normscope.network.loading.placement import Placement
-from normscope.network.loading.source_paths import is_build_reference
 from normscope.network.measuring.attention_examples import attention_examples
 from normscope.network.measuring.heads import Heads
 from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
@@ -21,6 +19,8 @@ from normscope.network.measuring.joint import SaturationAndHeads, saturation_and
 from normscope.network.measuring.layer_similarity import missing_pwcca
 from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
 from normscope.network.measuring.saturation import Saturation, saturation
+from normscope.network.places.placement import Placement
+from normscope.network.places.source_paths import is_build_reference
 from normscope.network.recording import (
     StudyRecord,
     head_rows,
@@ -244,8 +244,8 @@ class _StepMeasurement:
         """The random model's cosines at a scale, measured once for steps of this architecture and text."""
         key = (_architecture(module, corpus), scale)
         if key not in self._baselines:
-            options = {"limit": Limit((scale,)), "blocks": self._config.blocks, "progress": progress}
-            random = saturation(random_like(module), corpus.batches, **options)
+            limit, blocks, fresh = Limit((scale,)), self._config.blocks, random_like(module)
+            random = saturation(fresh, corpus.batches, limit=limit, blocks=blocks, progress=progress)
             self._baselines[key] = {layer.module: layer.cosine for layer in random.layers}
         return self._baselines[key]
 

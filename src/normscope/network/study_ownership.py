@@ -8,7 +8,7 @@ from typing import Any
 
 from normscope.errors import AnotherSeries
 from normscope.network.loading.models import StudiedModel
-from normscope.network.loading.source_paths import is_build_reference
+from normscope.network.places.source_paths import is_build_reference
 from normscope.rows import step_key
 from normscope.run import Run
 from normscope.weights.series_identity import (

@@ -27,7 +27,7 @@ from normscope.lab.training import checkpointing, optimizers
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.evaluation import evaluate
 from normscope.lab.training.train_result import TrainResult
-from normscope.network.loading.placement import Placement
+from normscope.network.places.placement import Placement
 from normscope.progress import Progress, silent
 from normscope.run import Row, Run, ScalarRow
 from normscope.schedule import NEVER

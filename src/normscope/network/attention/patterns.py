@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from normscope.network.attention.pattern_labels import PATTERNS
 from normscope.network.attention.pattern_tally import PatternTally, UnitSums
@@ -20,7 +19,6 @@ from normscope.network.attention.pattern_tally import PatternTally, UnitSums
 UNIFORM = 0.9
 """A head is `uniform` if, with 95 % confidence, its weights agree with equal ones in more than this share."""
 
-_SEPARATORS = ("sep_token_id", "eos_token_id")
 _DIGITS = 4
 
 
@@ -61,18 +59,6 @@ class HeadPatterns:
             if found.low >= (1 + found.chance) / 2 and found.low > max(others, default=0):
                 return name
         return None
-
-
-def separator_ids(model: nn.Module, tokenizer: Any = None) -> frozenset[int]:
-    """The ids of the tokens that separate or end sentences, as the tokenizer or the config says."""
-    config: Any = getattr(model, "config", None)
-    found: set[int] = set()
-    for source in (tokenizer, config):
-        for name in _SEPARATORS:
-            value = getattr(source, name, None)
-            values = value if isinstance(value, (list, tuple)) else (value,)
-            found |= {item for item in values if isinstance(item, int) and item >= 0}
-    return frozenset(found)
 
 
 def head_patterns(tally: PatternTally, network: Hashable) -> dict[tuple[str, int], HeadPatterns | None]:

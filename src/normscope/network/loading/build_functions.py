@@ -18,8 +18,8 @@ from normscope.checkpoints.series.series import Entry, open_series
 from normscope.errors import ModelError, NormscopeError, UsageError
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel
 from normscope.network.loading.module_weights import load_weights
-from normscope.network.loading.placement import Placement, first_line
-from normscope.network.loading.source_paths import check_program
+from normscope.network.places.placement import Placement, first_line
+from normscope.network.places.source_paths import check_program
 from normscope.network.running.batches import Batch, as_batches, to_device
 from normscope.network.running.inputs import EXAMPLE_TOKENS, Corpus
 

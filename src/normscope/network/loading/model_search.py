@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from normscope.errors import UsageError
 from normscope.network.loading.build_functions import built_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
-from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained_series import pretrained_models
-from normscope.network.loading.source_paths import check_sources, is_build_reference
+from normscope.network.places.placement import Placement
+from normscope.network.places.source_paths import check_sources, is_build_reference
 
 
 def find_models(

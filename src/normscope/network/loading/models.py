@@ -37,8 +37,8 @@ class StudiedModel:
 class StudyText:
     """The sentences to run a model on, and the folder or hub id of the tokenizer; the model's own if None.
 
-    `example` is the sentence to show attention on; one of the sentences if None. With `ids`, the model is run on
-    these tokens and not on sentences, and needs no tokenizer.
+    `example` is the sentence to show attention on; one of the sentences if None. With `ids`, the model is
+    run on these tokens and not on sentences, and needs no tokenizer.
     """
 
     sentences: Sequence[str]

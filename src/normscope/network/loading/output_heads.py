@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.network.loading.model_places import ModelPlace
-from normscope.network.loading.placement import Placement
 from normscope.network.loading.pretrained import (
     LoadedModel,
     load_class,
     load_pretrained,
     read_architectures,
 )
+from normscope.network.places.model_places import ModelPlace
+from normscope.network.places.placement import Placement
 from normscope.network.running.batches import Batch
 from normscope.network.running.inputs import Corpus
 

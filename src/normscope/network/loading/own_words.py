@@ -11,8 +11,8 @@ from pathlib import Path
 
 from torch import nn
 
-from normscope.network.loading.model_places import CONFIG, ModelFiles
 from normscope.network.loading.models import StudyText
+from normscope.network.places.model_places import CONFIG, ModelFiles
 from normscope.network.running.batches import to_device
 from normscope.network.running.inputs import Corpus
 

@@ -17,18 +17,19 @@ from torch import Tensor, nn
 from normscope.checkpoints.arrays import read_tensor
 from normscope.checkpoints.base import Checkpoint
 from normscope.errors import ModelError, NormscopeError
-from normscope.network.loading.load_report import LoadReport, check_load, missing_body
-from normscope.network.loading.model_configs import (
+from normscope.network.places.load_report import LoadReport, check_load, missing_body
+from normscope.network.places.model_configs import (
     cannot_load,
     inferred_config,
     quiet,
     read_config,
     transformers_package,
 )
-from normscope.network.loading.model_places import CONFIG, ModelPlace, find_place
-from normscope.network.loading.name_fitting import Shapes, find_prefix, without_prefix
-from normscope.network.loading.placement import Placement, first_line
-from normscope.network.loading.stored_weights import open_stored, stored_shapes
+from normscope.network.places.model_places import CONFIG, ModelPlace, find_place
+from normscope.network.places.name_fitting import Shapes, find_prefix, without_prefix
+from normscope.network.places.placement import Placement, first_line
+from normscope.network.places.stored_weights import open_stored, stored_shapes
+from normscope.words import some
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
 _FAILURES = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError)
@@ -82,16 +83,23 @@ def read_architectures(place: PlaceLike) -> list[str]:
     found = _checked(place)
     if _own_loader(found) is not None:
         return ["Transformer"]
-    return list(getattr(_read_config(found), "architectures", None) or [])
+    return list(getattr(read_config(found).settings, "architectures", None) or [])
 
 
 def load_class(name: str, place: PlaceLike, placement: Placement) -> LoadedModel | None:
-    """Load a model as a class of transformers; None if transformers does not have the class."""
-    kind = getattr(_transformers(), name, None)
+    """Load a model as a class of transformers, with a warning if the files lack something of it.
+
+    None if transformers does not have the class.
+    """
+    kind = getattr(transformers_package(), name, None)
     if kind is None:
         return None
     found = _checked(place)
-    return _load(kind.from_pretrained, found.name, found, placement, **found.options)
+    config = read_config(found)
+    known = {"config": config.settings} if config.remarks else {}
+    model, report = _load(kind.from_pretrained, found.name, found, placement, **known, **found.options)
+    missing = [name for name in report.missing if "pooler" not in name.split(".")]
+    return LoadedModel(model, (f"the checkpoint lacks {some(missing)}",) if missing else ())
 
 
 def load_from_tensors(config: ModelPlace, tensors: Mapping[str, Tensor], placement: Placement) -> LoadedModel:

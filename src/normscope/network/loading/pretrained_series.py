@@ -17,7 +17,16 @@ from normscope.checkpoints.series.names import Label, names_step, parse_label
 from normscope.checkpoints.series.series import Entry, open_series, sort_entries
 from normscope.checkpoints.storage.hub import SCHEME
 from normscope.errors import ModelError, UsageError
-from normscope.network.loading.model_places import (
+from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
+from normscope.network.loading.output_heads import load_with_head, with_masked_tokens, without_head
+from normscope.network.loading.own_words import own_words
+from normscope.network.loading.pretrained import (
+    check_model,
+    load_checkpoint,
+    load_pretrained,
+    load_tokenizer,
+)
+from normscope.network.places.model_places import (
     ModelFiles,
     ModelPlace,
     config_digest,
@@ -25,17 +34,8 @@ from normscope.network.loading.model_places import (
     find_place,
     tokenizer_digest,
 )
-from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel, StudyText
-from normscope.network.loading.output_heads import load_with_head, with_masked_tokens, without_head
-from normscope.network.loading.own_words import own_words
-from normscope.network.loading.placement import Placement
-from normscope.network.loading.pretrained import (
-    check_model,
-    load_checkpoint,
-    load_pretrained,
-    load_tokenizer,
-)
-from normscope.network.loading.source_paths import is_hub_id
+from normscope.network.places.placement import Placement
+from normscope.network.places.source_paths import is_hub_id
 from normscope.network.running.inputs import Corpus, corpus, ids_corpus
 from normscope.words import some
 

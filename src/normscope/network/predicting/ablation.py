@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from normscope.errors import UsageError
-from normscope.network.measuring.heads import layer_of
 from normscope.network.predicting.head_replacement import ABLATIONS, Ablation, HeadOutputs, Replacement
 from normscope.network.predicting.predictions import PredictionReader, TaskName
 from normscope.network.predicting.replacement_passes import ReplacementPasses
 from normscope.network.running.batches import Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.passes import part_of
+from normscope.network.settling.full_text import layer_of
 from normscope.network.watching.block_lists import BlockList, block_of, find_blocks
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import ModelError
+from normscope.network.attention.attention_maps import query_mask
 from normscope.network.measuring.saturated import saturated_weights, shaped_like
 from normscope.network.predicting.attention_outputs import attention_outputs
 from normscope.network.running.batches import Batch
 from normscope.network.watching.attention_call import AttentionCall, Sdpa
-from normscope.network.watching.attention_maps import query_mask
 
 Ablation = Literal["saturated", "mean", "zero"]
 """What a head is replaced by."""

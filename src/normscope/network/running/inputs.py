@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normscope.errors import ModelError, UsageError
 from normscope.network.running.batches import Batch
-from normscope.network.running.token_ids import TokenRow
+from normscope.network.running.token_ids import TokenRow, separator_ids
 
 BATCH_TOKENS = 1024
 """Positions in one batch, padding included: enough to use the processor well, little memory."""
@@ -120,7 +120,8 @@ def _arranged(rows: Sequence[TokenRow], tokenizer: Any, model: nn.Module, tokens
         raise UsageError(f"a sequence has only padding in its first {limit} positions, all the model takes")
     padding = _padding_id(tokenizer, model)
     groups = _by_length(kept, tokens, padded=_takes_mask(model))
-    batches = tuple(_batch(group, padding, model) for group in groups)
+    separators = separator_ids(tokenizer)
+    batches = tuple(replace(_batch(group, padding, model), separators=separators) for group in groups)
     plain = [row.without_padding() for row in kept]
     short = next((row for row in plain if len(row) <= EXAMPLE_TOKENS), plain[-1]).cut(EXAMPLE_TOKENS)
     return Corpus(batches, _batch([short], padding, model), _names(short, tokenizer), tuple(warnings))

@@ -183,3 +183,14 @@ def _checked_row(where: str, ids: list[Any], mask: Any) -> TokenRow:
 
 def _no_types(where: object) -> str:
     return f"{where}: {_TYPES} other than 0 cannot be given here; write a Python file (my_model.py:build)"
+
+
+def separator_ids(*sources: Any) -> frozenset[int]:
+    """The ids of the tokens that separate or end sentences, as tokenizers or configs say."""
+    found: set[int] = set()
+    for source in sources:
+        for name in ("sep_token_id", "eos_token_id"):
+            value = getattr(source, name, None)
+            values = value if isinstance(value, (list, tuple)) else (value,)
+            found |= {item for item in values if isinstance(item, int) and item >= 0}
+    return frozenset(found)

@@ -10,11 +10,12 @@ from typing import Any
 from torch import nn
 
 from normscope.errors import UsageError
-from normscope.network.attention.patterns import attends, head_patterns, separator_ids
+from normscope.network.attention.patterns import attends, head_patterns
 from normscope.network.running.batches import Batch, sample
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.passes import PLAIN, Passes, Watcher, part_of, run_passes
 from normscope.network.running.scaling import power_of_two
+from normscope.network.running.token_ids import separator_ids
 from normscope.network.settling.head_types import (
     HeadEvidence,
     HeadKey,
@@ -196,7 +197,9 @@ def _rest_of(progress: Progress) -> Progress:
 def _pass(subject: Subject, request: Request, plan: TextPlan, progress: Progress) -> Measured:
     model, lists = subject.model, subject.lists
     states = StateComparison(model, lists)
-    separators = separator_ids(model).union(*(batch.separators for batch in subject.batches))
+    separators = separator_ids(getattr(model, "config", None)).union(
+        *(batch.separators for batch in subject.batches)
+    )
     epsilon = precision_of(model, plan.float64)
     heads = HeadWatcher(model, lists, epsilon, without=plan.check, separators=separators)
     watchers: list[Watcher] = [*([states] if request.layers else []), *([heads] if request.heads else [])]

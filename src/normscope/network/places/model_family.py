@@ -14,7 +14,7 @@ import torch
 
 from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.errors import ModelError
-from normscope.network.loading.name_fitting import Shapes, find_prefix, plain_name, without_prefix
+from normscope.network.places.name_fitting import Shapes, find_prefix, plain_name, without_prefix
 from normscope.words import some
 
 _OLD = (

@@ -9,8 +9,8 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import open_series
 from normscope.checkpoints.storage.hub import SCHEME
 from normscope.errors import NormscopeError
-from normscope.network.loading.model_places import ModelPlace
-from normscope.network.loading.name_fitting import Shapes
+from normscope.network.places.model_places import ModelPlace
+from normscope.network.places.name_fitting import Shapes
 
 
 def open_stored(place: ModelPlace) -> Checkpoint:

@@ -11,7 +11,7 @@ from torch import nn
 from normscope.anatomy import unwrapped
 from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.errors import ModelError
-from normscope.network.loading.name_fitting import Shapes
+from normscope.network.places.name_fitting import Shapes
 from normscope.words import some
 
 _HEADS = re.compile(

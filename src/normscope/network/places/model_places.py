@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from normscope.checkpoints.storage.hub import SCHEME, parse_address
 from normscope.errors import ModelError, SourceNotFound, UsageError
-from normscope.network.loading.placement import first_line
-from normscope.network.loading.source_paths import is_hub_id, not_a_model
+from normscope.network.places.placement import first_line
+from normscope.network.places.source_paths import is_hub_id, not_a_model
 from normscope.plugins import require
 
 CONFIG = "config.json"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import ModelError
-from normscope.network.loading.model_family import find_family
-from normscope.network.loading.model_places import CONFIG, ModelPlace
-from normscope.network.loading.name_fitting import Shapes
-from normscope.network.loading.placement import first_line
-from normscope.network.loading.stored_weights import stored_shapes
+from normscope.network.places.model_family import find_family
+from normscope.network.places.model_places import CONFIG, ModelPlace
+from normscope.network.places.name_fitting import Shapes
+from normscope.network.places.placement import first_line
+from normscope.network.places.stored_weights import stored_shapes
 from normscope.network.running.forward_failures import OTHER_INPUTS
 from normscope.plugins import require
 

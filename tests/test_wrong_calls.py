@@ -294,7 +294,7 @@ def test_options_of_networks_have_their_kind(model, batch):
         lambda: ns.homogeneity(model, batch, curve=None),
         lambda: ns.heads(model, batch, types={}),
         lambda: ns.heads(model, batch, scale=1),
-        lambda: ns.heads(model, batch, scale=None),
+        lambda: ns.heads(model, batch, scale="x"),
         lambda: ns.heads(model, batch).strongest("argmx"),
         lambda: ns.random_like(model, seed="x"),
         lambda: ns.looks_ahead(model, batch, seed=1.5),

@@ -77,7 +77,7 @@ def test_a_masked_language_model_is_asked_for_masked_tokens(masked, text):
     (task,) = found["tasks"]
     tokens = sum(len(line.split()) for line in SENTENCES)
     assert task["task"] == "tokens" and 4 <= task["positions"] < 0.5 * tokens
-    assert not found["warnings"]
+    assert not [text for text in found["warnings"] if "head (cls)" not in text and "pooler" not in text]
 
 
 def test_masks_are_the_same_every_time_and_never_special_tokens(masked):
@@ -121,7 +121,7 @@ def test_weights_of_other_formats_have_no_head_yet_and_that_is_said(causal, text
 
 def test_a_model_that_never_had_a_head_is_compared_by_its_states(tmp_path, text):
     found = call_json("saturate", save_model(tmp_path / "bert"), "--text", text, "--task", "--ablate", "zero")
-    assert found["tasks"][0]["task"] == "states" and not found["warnings"]
+    assert found["tasks"][0]["task"] == "states" and all("pooler" in text for text in found["warnings"])
     assert all(head["moved"] > 0 for head in found["ablations"][0]["heads"])
 
 

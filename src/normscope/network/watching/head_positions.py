@@ -86,11 +86,16 @@ def head_of_list(modules: dict[str, nn.Module], path: str) -> tuple[str, int] | 
 def _lists_heads(
     name: str, container: nn.ModuleList, child: nn.Module, path: str, parent: nn.Module | None
 ) -> bool:
-    """Whether the children of a list are heads: by its name, their class, or the module it belongs to."""
+    """Whether the children of a list are heads: by its name, their class, or the module it belongs to.
+
+    A child that states several heads is not one, and a list of layers is not one of heads.
+    """
     if any(type(other) is not type(child) for other in container) or parent is None:
+        return False
+    if (head_count(child) or 1) > 1 or any(word in name.lower() for word in _LAYERS):
         return False
     kind = type(child).__name__.lower()
     if "head" in name.lower() or ("head" in kind and "multi" not in kind):
         return True
     attends = "att" in f"{type(parent).__name__} {path.rpartition('.')[2]}".lower()
-    return attends and not any(word in name.lower() for word in _LAYERS) and len(container) > 1
+    return attends and len(container) > 1

@@ -244,7 +244,9 @@ def test_half_precision_that_would_overflow_names_a_wider_dtype(tmp_path, text):
     with pytest.raises(ScaleOverflow, match="use bfloat16"):
         call("saturate", folder, "--text", text, "--scale", "1024")
     chosen = json.loads(call("saturate", folder, "--text", text, "--json"))
-    assert any("use bfloat16" in text for text in chosen["warnings"]) and {row["scale"] for row in chosen["layers"]} == {128}
+    assert any("use bfloat16" in text for text in chosen["warnings"]) and {
+        row["scale"] for row in chosen["layers"]
+    } == {128}
     assert json.loads(call("saturate", folder, "--text", text, "--dtype", "float32", "--json"))["layers"]
     shutil.rmtree(folder)
 

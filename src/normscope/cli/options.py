@@ -135,7 +135,7 @@ Scale = Annotated[
         "--scale",
         "X",
         "Power of two that approximates the limit; can be repeated, and the first is reported. "
-        "[default: 1024 and 16384]",
+        "[default: chosen by climbing]",
     ),
 ]
 Blocks = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -96,7 +97,7 @@ def saturate(
 def _print(found: Study) -> None:
     where = ["stage"] if any(row.stage for row in found.layers) else []
     where += ["step"] if len(found.steps) > 1 else []
-    names = [*where, "layer", "module", "trained", "± tokens", "random", "converged"]
+    names = [*where, "layer", "module", "trained", "± tokens", "random", "converged", "settles at"]
     rows = [
         [
             *(getattr(row, name) for name in where),
@@ -104,10 +105,12 @@ def _print(found: Study) -> None:
             row.module,
             *(row.cosine, row.deviation, row.baseline),
             "yes" if row.converged else "no",
+            _scale(row.settles_at),
         ]
         for row in found.layers
     ]
-    title = "saturation: mean cosine between f(x; θ) and its limit f(x; cθ)"
+    scales = ", ".join(dict.fromkeys(f"{_scale(row.scale)}" for row in found.layers))
+    title = f"saturation: mean cosine between f(x; θ) and its limit f(x; cθ), c = {scales}"
     print_table(names, [_rounded(row) for row in rows], title)
     if found.heads:
         stage, step = found.heads[-1].stage, found.heads[-1].step
@@ -130,10 +133,26 @@ def _print_heads(heads: list[HeadRow]) -> None:
         for kind in HEAD_TYPES
         for head in sorted((h for h in heads if h.type == kind), key=lambda h: (-h.margin, h.effective))[:3]
     ]
-    names = ["type", "layer", "head", "margin", "positions", "split", "effective", "largest", "distance"]
+    names = ["type", "layer", "head", "margin", "positions", "split", "effective", "largest", "overlap"]
     if len({head.module for head in heads}) > len({head.layer for head in heads}):  # encoder and decoder
         names.insert(1, "module")
-    print_table(names, [_rounded([getattr(head, name) for name in names]) for head in shown])
+    rows = [_rounded([getattr(head, name) for name in names]) for head in shown]
+    more = [[_scale(head.settles_at), *_attends(head)] for head in shown]
+    columns = [*names, "settles at", "attends to", "saturated"]
+    print_table(columns, [[*row, *rest] for row, rest in zip(rows, more, strict=True)])
+
+
+def _attends(head: HeadRow) -> list[str]:
+    """Where a head attends in the trained and in the saturated network, if one pattern dominates."""
+    found = head.attends or {}
+    return [found.get(name) or "–" for name in ("name", "saturated_name")]
+
+
+def _scale(scale: float | None) -> str | None:
+    """A scale as a power of two."""
+    if scale is None or not math.isfinite(scale):
+        return None
+    return f"{scale:g}" if scale < 4096 else f"2^{math.log2(scale):g}"
 
 
 def _print_similarity(rows: Sequence[SimilarityRow]) -> None:

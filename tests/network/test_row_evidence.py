@@ -57,6 +57,7 @@ def test_hidden_positions_are_not_rows_of_their_own():
 def test_differences_that_stay_are_a_soft_limit_and_those_that_grow_are_not():
     before, after = rows_of([[3.0, 0.0, -90.0]] * 2), rows_of([[3.1, 0.0, -9000.0], [6.0, 0.0, -9000.0]])
     assert after.still(before).flatten().tolist() == [True, False]
+    assert after.growing(before).flatten().tolist() == [False, True]
 
 
 def test_types_are_decided_only_if_every_value_in_the_bounds_has_the_same_one():
@@ -72,7 +73,7 @@ def test_types_are_decided_only_if_every_value_in_the_bounds_has_the_same_one():
         scores = -gaps.double()
         rows, _ = row_evidence(scores[None, None], torch.ones(1, 1, 6, 4, dtype=torch.bool), 2.0**-52)
         none = torch.zeros_like(rows.settled)
-        parts = {k: float(v.double().mean()) for k, v in hard_measures(rows, (none, none)).items()}
+        parts = {k: float(v.double().mean()) for k, v in hard_measures(rows, (none, none, none)).items()}
         kind, _ = HeadEvidence(parts, 0.0).type(types, Trust(ties=True))
         ranges = [
             [int(rows.attended[0, 0, i])] if rows.settled[0, 0, i] else range(1, int(rows.most[0, 0, i]) + 1)

@@ -21,6 +21,9 @@ CallKey: TypeAlias = tuple[str, int]
 Measures: TypeAlias = dict[str, Tensor]
 """Name → [batch, heads, queries]."""
 
+Compared: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Which rows, since a smaller scale, are still, are growing, and are blurred."""
+
 
 @dataclass
 class Visibility:
@@ -133,19 +136,19 @@ class AttentionObserver:
         if self.tally is not None:
             self.tally.add(call, start, weights, visible, counted, self._scale)
 
-    def _compared(self, call: AttentionCall, start: int, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Which rows are still and which are blurred since the scale before; keeps the rows of a sample."""
+    def _compared(self, call: AttentionCall, start: int, rows: Rows) -> Compared:
+        """Which rows are still, growing or blurred since the scale before; keeps the rows of a sample."""
         none = torch.zeros_like(rows.settled)
         if not self._every_row:
-            return none, none
+            return none, none, none
         key = (self._number, call.key)
         kept = self.rows.get((self._scale, *key))
         self.rows[self._scale, *key] = rows if kept is None else kept.joined(rows)
         before = self.rows.get((self.before, *key)) if self.before is not None else None
         if before is None:
-            return none, none
+            return none, none, none
         part = before.part(start, start + rows.seen.shape[2])
-        return rows.still(part), rows.blurred(part)
+        return rows.still(part), rows.growing(part), rows.blurred(part)
 
     def _visible(self, call: AttentionCall, start: int, stop: int, scores: Tensor) -> Tensor:
         if self._scale == PLAIN:
@@ -181,12 +184,12 @@ def soft_measures(weights: Tensor, visible: Tensor, start: int, call: AttentionC
     }
 
 
-def hard_measures(rows: Rows, compared: tuple[Tensor, Tensor]) -> Measures:
+def hard_measures(rows: Rows, compared: Compared) -> Measures:
     """For each query of a scaled network: what it attends to, in parts by how certain that is.
 
     `known` rows are soft in the limit too. `alone` is the share that one position has.
     """
-    known, blurred = compared
+    known, growing, blurred = compared
     soft = rows.soft & ~known
     rest = ~(rows.settled | known | soft)
     count, split = rows.attended, rows.attended > 1
@@ -195,6 +198,7 @@ def hard_measures(rows: Rows, compared: tuple[Tensor, Tensor]) -> Measures:
         "settled": rows.settled | known,
         "known": known,
         "soft": soft,
+        "growing": growing,
         "lost": rows.lost,
         "blurred": blurred,
         "positions": count,

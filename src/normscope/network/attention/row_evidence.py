@@ -51,6 +51,10 @@ class Rows:
         same_gap = (self.gap - before.gap).abs() <= _CHANGE * self.gap
         return self.soft & before.soft & ~self.rough & same_gap & (self.attended == before.attended)
 
+    def growing(self, before: Rows) -> Tensor:
+        """Which soft rows are soft only because the scale is too small: their difference grows with it."""
+        return self.soft & before.soft & (self.gap > (1 + _CHANGE) * before.gap)
+
     def blurred(self, before: Rows) -> Tensor:
         """Which rows surely attended to one position at a smaller scale, and are lost in rounding now."""
         alone = before.settled & (before.attended == 1)

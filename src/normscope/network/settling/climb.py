@@ -48,6 +48,8 @@ DECADES = 100.0
 _HIGHEST = 2.0**80
 _REGRESS = 0.02  # of a head's rows: more that were certain and are not now show the end of precision
 _FEW = 4  # rows: fewer show nothing
+_MOVED = 0.25  # of the queries: a smaller change may be one of a few rows of the sample
+_RECENT = 0.1  # of the heads: if more settled less than two decades ago, the climb goes on
 _OPEN = 0.1  # of a head's rows: with more unsettled ones, layers above it have no limit yet either
 
 
@@ -82,10 +84,25 @@ class Climb:
         return {key: found.type(types, self.trust[key])[0] for key, found in seen.items()}
 
     def open_heads(self, scale: float, types: HeadTypes) -> list[HeadKey]:
-        """The heads whose limit is not in sight at one of the scales: undecided, with many unsettled rows."""
+        """The heads whose limit is not what one of the scales shows, or is not in sight there.
+
+        They have many unsettled rows, or another type at the last scale, or still change at the last one.
+        """
         seen = self.evidence[self.scales.index(scale)]
         kinds = self.types_at(scale, types)
-        return [key for key in seen if kinds[key] == "undecided" and seen[key].parts["settled"] < 1 - _OPEN]
+        undecided = {key for key in seen if kinds[key] == "undecided"}
+        unsettled = {key for key in undecided if seen[key].parts["settled"] < 1 - _OPEN}
+        return [key for key in seen if key in unsettled or self.changes_after(scale, key, types)]
+
+    def changes_after(self, scale: float, key: HeadKey, types: HeadTypes) -> bool:
+        """Whether a head is another one at the last scale, or its scores still grow there unsaturated."""
+        here, last = self.evidence[self.scales.index(scale)][key], self.evidence[-1].get(key)
+        if last is None or here is last:
+            return False
+        kinds = [evidence.type(types, self.trust[key])[0] for evidence in (here, last)]
+        differ = "undecided" not in kinds and kinds[0] != kinds[1]
+        moved = max(abs(here.parts[name] - last.parts[name]) for name in ("split", "share"))
+        return last.parts["growing"] > _OPEN or (differ and moved > _MOVED)
 
     def around(self, at: int, key: HeadKey) -> list[HeadEvidence]:
         """The evidence of a head at one of the scales, and at the next."""
@@ -107,7 +124,8 @@ class SampleRun:
         self.states = StateComparison(model, lists)
         self.heads = HeadWatcher(model, lists, 0.0, every_row=True)
         self.scales: list[float] = []
-        self.agreement = AgreementWatcher(model, decoder_path(lists))
+        self._decoder_path = decoder_path(lists)
+        self.agreement = AgreementWatcher(model, self._decoder_path)
         self.run(PLAIN, float64=float64, agree=True)
 
     def run(self, scale: float, *, float64: bool, agree: bool = False) -> None:
@@ -127,6 +145,12 @@ class SampleRun:
                 views = [watcher.watching(number, batch, scale) for watcher in watchers]
                 run_watched(self._model, batch, views)
         self.scales = sorted({*self.scales, scale})
+
+    def agree_again(self, scale: float, *, float64: bool) -> None:
+        """Compare the heads with those of the plain network at another scale."""
+        self.agreement = AgreementWatcher(self._model, self._decoder_path)
+        for each in (PLAIN, scale):
+            self.run(each, float64=float64, agree=True)
 
     def try_to_run(self, scale: float, *, float64: bool) -> bool:
         """Run at this scale; False if the parameters or the states overflow, or rounding takes over."""
@@ -197,13 +221,15 @@ def climb_on(run: SampleRun, trust: Mapping[HeadKey, Trust], settings: Settings,
 
 
 def _asks_for_more(found: Climb, settings: Settings, *, below: bool) -> bool:
-    """Whether a larger scale could settle a soft head; `below` a scale that failed, any head or layer.
+    """Whether a larger scale could settle a soft head, or show that heads which have settled stay so.
 
-    Layers whose heads have settled are checked on more text than this; without heads they decide alone.
+    `below` a scale that failed, any head or layer asks for more. Layers whose heads have settled are checked
+    on more text than this; without heads they decide alone.
     """
     layers = found.cosines if below or not found.evidence[-1] else ()
-    return any(found.layer_settles_at(edge) is None for edge in layers) or any(
-        found.head_settles_at(key, settings.types) is None
-        for key, evidence in found.evidence[-1].items()
-        if below or evidence.parts["soft"] > 0
-    )
+    if any(found.layer_settles_at(edge) is None for edge in layers):
+        return True
+    last = found.evidence[-1]
+    open_ = [key for key in last if found.head_settles_at(key, settings.types) is None]
+    soft = [key for key in open_ if last[key].parts["soft"] > 0]
+    return bool(soft) or len(open_) > (0 if below else _RECENT * len(last))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -115,8 +116,30 @@ class Measured:
 
     def type_of(self, key: HeadKey, found: HeadEvidence) -> tuple[HeadType, float]:
         """The head's type and margin, by the full text."""
+        types = self.request.types
+        if key in self._unreached:
+            return "undecided", 0.0
         trust = self.plan.trust.get(key, Trust())
-        return found.type(self.request.types, replace(trust, ties=trust.ties or self.plan.float64))
+        return found.type(types, replace(trust, ties=trust.ties or self.plan.float64))
+
+    @cached_property
+    def _unreached(self) -> set[HeadKey]:
+        """Heads that are others at the climb's last scale, or still change there; and all behind these."""
+        climb, types = self.plan.climb, self.request.types
+        if climb is None:
+            return set()
+        keys = climb.evidence[climb.scales.index(self.scale)].keys()
+        first = {key for key in keys if climb.changes_after(self.scale, key, types)}
+        calls = {key[0] for key in first}
+        return first | {key for key in keys if any(self._behind(key[0], call) for call in calls)}
+
+    def _behind(self, call: str, other: str) -> bool:
+        """Whether an attention call is in a later layer, or a later list, than another."""
+        one, two = (block_of(self.lists, name.partition("#")[0]) for name in (call, other))
+        if one is None or two is None or one[0].path == two[0].path:
+            return layer_of(call, self.lists) > layer_of(other, self.lists)
+        paths = [blocks.path for blocks in self.lists]
+        return paths.index(one[0].path) > paths.index(two[0].path)
 
     def head_settles_at(self, key: HeadKey) -> float | None:
         """The scale from which the sample's type of this head stays the same."""

@@ -183,7 +183,9 @@ def plan_for(
     }
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
-    agreement = planner.run.agreement.result() if chosen[0] == planner.judged else {}
+    if chosen[0] != planner.judged:
+        planner.run.agree_again(chosen[0], float64=planner.wide)
+    agreement = planner.run.agreement.result()
     return TextPlan(chosen, float64, check, found, trust, agreement, (*planner.remarks, *planner.too_large))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
@@ -175,7 +175,7 @@ class HeadMeasures:
     unsettled: float | None = None
     overlap: float | None = None
     output: float | None = None
-    attends: Mapping[str, Any] | None = None
+    attends: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.attends, str):  # as a run file stores it

@@ -185,7 +185,9 @@ def add_missing_tables(db: sqlite3.Connection) -> None:
 
 def keep_missing_tables(db: sqlite3.Connection) -> None:
     """Write what is missing to the file. Call inside a transaction: if it fails, nothing has changed."""
-    for kind, name in db.execute("SELECT type, name FROM sqlite_temp_master").fetchall():
+    for kind, name in db.execute(
+        "SELECT type, name FROM sqlite_temp_master WHERE type != 'index'"
+    ).fetchall():
         db.execute(f"DROP {kind} temp.{name}")
         if kind == "table":
             db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))

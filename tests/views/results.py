@@ -46,6 +46,8 @@ def of_network():
     return {
         "saturation": ns.saturation(model, batch, baseline="random"),
         "heads": ns.heads(model, batch),
+        "ablations": ns.ablations(model, batch),
+        "task": ns.saturated_task(model, batch),
         "similarity": ns.layer_similarity(model, ns.random_like(model), batch),
         "both": ns.saturation_and_heads(model, batch),
         "homogeneity": ns.homogeneity(model, batch),

@@ -14,7 +14,8 @@ from . import results as make
 
 NAMES = (
     *("series", "series set", "fit", "groups", "forecast", "comparison", "budget", "budgets"),
-    *("saturation", "heads", "similarity", "both", "homogeneity", "look-ahead", "audit", "train", "sweep"),
+    *("saturation", "heads", "similarity", "both", "ablations", "task", "homogeneity", "look-ahead"),
+    *("audit", "train", "sweep"),
 )
 READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 

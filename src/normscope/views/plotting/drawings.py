@@ -21,7 +21,15 @@ from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
-from normscope.views.figures.network import head_map, heads, homogeneity, lookahead, saturation, similarity
+from normscope.views.figures.network import (
+    head_map,
+    heads,
+    homogeneity,
+    lookahead,
+    predictions,
+    saturation,
+    similarity,
+)
 from normscope.views.figures.sweep import cells, sweep_map
 from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
@@ -175,6 +183,22 @@ def of_similarity(found: Any) -> Drawing:
     return Drawing(scope, [similarity.pair_figure(rows)])
 
 
+def of_ablations(found: Any) -> Drawing:
+    """How much each head matters."""
+    if not found.heads:
+        raise UsageError("the result has no heads, so there is nothing to draw")
+    heads = plural(len({(row.module, row.head) for row in found.heads}), "head")
+    scope = f"{heads} · {plural(found.positions, 'position')} · {found.task}"
+    return Drawing(scope, [predictions.ablation_figure([vars(row) for row in found.heads])])
+
+
+def of_saturated_task(found: Any) -> Drawing:
+    """The model and its saturated network at the same task."""
+    document = {"networks": [vars(row) for row in found.networks]}
+    scope = f"{plural(found.positions, 'position')} · {found.task} · c = {found.scale:g}"
+    return Drawing(scope, [predictions.task_figure(document)])
+
+
 def of_homogeneity(found: Any) -> Drawing:
     """The scaling curves, and the degrees."""
     degrees = list(found.degrees)
@@ -193,7 +217,7 @@ def of_look_ahead(found: Any) -> Drawing:
 def _rows(table: Table, kind: Any, if_empty: str) -> list[Any]:
     """The rows of a result as those of a run file; a result has no step and no stage."""
     names = [field.name for field in fields(kind) if field.name not in ("step", "stage")]
-    rows = [kind(step=0, **{name: row[name] for name in names}) for row in table]
+    rows = [kind(step=0, **{name: row[name] for name in names if name in row}) for row in table]
     if not rows:
         raise UsageError(f"{if_empty}, so there is nothing to draw")
     return rows

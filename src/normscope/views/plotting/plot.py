@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Results are recognised by the name of their class: importing some of the classes would load torch.
 DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
+    "Ablations": drawings.of_ablations,
     "Audit": drawings.of_audit,
     "Comparison": drawings.of_comparison,
     "Forecast": drawings.of_forecast,
@@ -36,6 +37,7 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "NormBudget": drawings.of_norm_budget,
     "NormBudgets": drawings.of_norm_budgets,
     "Run": drawings.of_run,
+    "SaturatedTask": drawings.of_saturated_task,
     "Saturation": drawings.of_saturation,
     "SaturationAndHeads": drawings.of_saturation_and_heads,
     "Series": drawings.of_series,
@@ -60,10 +62,10 @@ def plot(
     """Draw a result of normscope with plotly; with `path`, also write the figure to a file.
 
     `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `compare`, `norm_budget`,
-    `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `homogeneity`, `looks_ahead`,
-    `audit`, `train` or `sweep` returns. For a run, and for every other source that `series` takes, the norm
-    is drawn. The name of the file ends in .html, or, with the extra `figures`, in .svg, .pdf or
-    .png.
+    `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `ablations`, `saturated_task`,
+    `homogeneity`, `looks_ahead`, `audit`, `train` or `sweep` returns. For a run, and for every other source
+    that `series` takes, the norm is drawn. The name of the file ends in .html, or, with the extra
+    `figures`, in .svg, .pdf or .png.
 
     Some results have several figures: `show` chooses one, and the error for an unknown name lists them.
     `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from normscope.rows import step_key
 from normscope.run import HeadRow, Run
 from normscope.table import Value
 from normscope.theory.measures.head_changes import changes_over_steps
 from normscope.views.figures.network.head_changes import change_maps, change_table, flow_figure
 from normscope.views.figures.network.head_map import TYPES, has_several_modules, head_name, map_figure
 from normscope.views.figures.network.head_reader import reader_figure
+from normscope.views.figures.network.predictions import ablation_figure, task_figure
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, json_numbers, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, balanced
@@ -31,9 +33,18 @@ def section(run: Run, stage: str) -> Section | None:
         map_figure(last, reader.key if reader else ""),
         *([reader] if reader else []),
         *_changes(rows, last),
+        *_predictions(run, step_key(last[0].stage, last[0].step)),
         _table(last),
     ]
     return Section("heads", "Attention heads", _sentences(rows, last), parts)
+
+
+def _predictions(run: Run, key: str) -> list[SectionPart]:
+    """The task in the saturated network, and what each head matters, if they were measured."""
+    task, ablated = (run.artifacts(kind).get(key) for kind in ("saturated-task", "ablation"))
+    figures = [task_figure(task)] if task else []
+    figures += [ablation_figure(ablated["heads"])] if ablated and ablated["heads"] else []
+    return [*balanced(figures)]
 
 
 def _changes(rows: Sequence[HeadRow], last: Sequence[HeadRow]) -> list[SectionPart]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from normscope.errors import ModelError, ScaleOverflow, UsageError
-from normscope.network.running.scaling import check_scale, scaled
+from normscope.network.running.scaling import check_scale, rising, scaled
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -76,6 +77,32 @@ def test_every_value_times_c_and_back_bit_for_bit(model, exponent, inner):
     assert same(bits(model), before)
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(modules(), st.lists(st.integers(0, 12), max_size=5))
+def test_from_one_scale_to_the_next_is_the_same_as_from_the_model_itself(model, exponents):
+    before, values = bits(model), [p.detach().double().clone() for p in model.parameters()]
+    with rising(model) as scaling:
+        for exponent in exponents:
+            scaling.check(2.0**exponent)
+            scaling.set(2.0**exponent)
+            for p, value in zip(model.parameters(), values, strict=True):
+                assert torch.equal(p.double(), value * 2.0**exponent)
+    assert same(bits(model), before)
+
+
+def test_a_scale_is_checked_by_the_models_own_values_at_any_scale():
+    model = nn.Linear(4, 4).half()
+    model.weight.data[1, 2] = -5.0
+    for set_first in (True, False):
+        with rising(model) as scaling:
+            if not set_first:
+                scaling.check(2**13)
+            scaling.set(2**10)
+            scaling.check(2**13)
+            with pytest.raises(ScaleOverflow, match=r"'weight' reaches 5, which times 2\^14"):
+                scaling.check(2**14)
+
+
 def test_scaling_down_is_exact_or_refused():
     model = nn.Linear(3, 3)
     before = bits(model)
@@ -130,6 +157,34 @@ def test_interrupted_in_the_middle_of_scaling_or_of_restoring(count, after):
     with pytest.raises(KeyboardInterrupt), InterruptAt(count, after), scaled(model, 16):
         pass
     assert same(bits(model), before)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("count", range(1, 17))
+def test_interrupted_between_one_scale_and_the_next(count, after):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))  # four parameters: 1–12 scale, 13–16 restore
+    before = bits(model)
+    with pytest.raises(KeyboardInterrupt), InterruptAt(count, after), rising(model) as scaling:
+        for scale in (2, 64, 8):
+            scaling.set(scale)
+    assert same(bits(model), before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends signals")
+def test_restored_after_real_signals_at_any_time_while_rising():
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    model = nn.Sequential(*(nn.Linear(20, 20) for _ in range(40)))
+    before, generator = bits(model), random.Random(0)
+    try:
+        for _ in range(40):
+            with pytest.raises(KeyboardInterrupt), rising(model) as scaling:
+                signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-4, 8e-3))
+                while True:
+                    for scale in (2, 64, 1024, 1):
+                        scaling.set(scale)
+            assert same(bits(model), before)
+    finally:
+        signal.signal(signal.SIGALRM, old)
 
 
 def test_restored_after_a_real_signal():

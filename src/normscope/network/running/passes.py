@@ -11,14 +11,14 @@ from torch import nn
 
 from normscope.network.running.batches import Batch, grouped, position_count
 from normscope.network.running.precision import in_float64
-from normscope.network.running.scaling import check_scale, scaled
+from normscope.network.running.scaling import rising
 from normscope.progress import Progress
 
 PLAIN = 1.0
 """The scale of the pass with unchanged parameters."""
 
-CHECKED = 1024
-"""Positions, about, on which a second scale is checked."""
+CHECKED = 512
+"""Positions, at least, on which a second scale is checked, if there are as many."""
 
 
 class Watcher(Protocol):
@@ -35,7 +35,8 @@ class Watcher(Protocol):
 class Passes:
     """At which scales batches are run after the plain pass, and whether in float64.
 
-    `check` is one more scale, for about CHECKED positions from the middle of the text, unless `everywhere`.
+    `check` is one more scale, for at least CHECKED positions unless `everywhere`: for the smallest group that
+    has as many, or for several groups from the middle of the text if none has.
     """
 
     scales: Sequence[float]
@@ -48,14 +49,22 @@ class Passes:
         usual = (PLAIN, *self.scales)
         if self.check is None:
             return [usual for _ in groups]
-        middle = len(groups) // 2
-        outwards = sorted(range(len(groups)), key=lambda number: abs(number - middle))
-        checked, total = set[int](), 0
-        for number in outwards:
-            if self.everywhere or total < CHECKED:
-                checked.add(number)
-            total += sum(map(position_count, groups[number]))
+        checked = range(len(groups)) if self.everywhere else _checked(groups)
         return [(*usual, self.check) if number in checked else usual for number in range(len(groups))]
+
+
+def _checked(groups: Sequence[Sequence[Batch]]) -> set[int]:
+    """The smallest group of at least CHECKED positions; else groups from the middle with as many together."""
+    sizes = [sum(map(position_count, group)) for group in groups]
+    enough = [number for number, size in enumerate(sizes) if size >= CHECKED]
+    if enough:
+        return {min(enough, key=sizes.__getitem__)}
+    middle = len(groups) // 2
+    found = set[int]()
+    for number in sorted(range(len(groups)), key=lambda number: abs(number - middle)):
+        if sum(sizes[other] for other in found) < CHECKED:
+            found.add(number)
+    return found
 
 
 def run_passes(
@@ -69,21 +78,23 @@ def run_passes(
 
     A scale at which a parameter would overflow is refused before anything runs.
     """
-    for scale in (*passes.scales, *([passes.check] if passes.check else [])):
-        check_scale(model, scale)
     groups = list(grouped(batches))
     plans = list(zip(groups, passes.of_groups(groups), strict=True))
     total, done = sum(len(group) * len(scales) for group, scales in plans), 0
-    for group, scales in plans:
-        for scale in scales:
-            with scaled(model, scale), in_float64(passes.float64):
-                for number, batch in enumerate(group):
-                    views = [watcher.watching(number, batch, scale) for watcher in watchers]
-                    run_watched(model, batch, views)
-                    done += 1
-                    progress(done, total, "plain" if scale == PLAIN else f"scaled by {scale:g}")
-        for watcher in watchers:
-            watcher.forget()
+    with rising(model) as scaling:
+        for scale in (*passes.scales, *([passes.check] if passes.check else [])):
+            scaling.check(scale)
+        for group, scales in plans:
+            for scale in scales:
+                scaling.set(scale)
+                with in_float64(passes.float64):
+                    for number, batch in enumerate(group):
+                        views = [watcher.watching(number, batch, scale) for watcher in watchers]
+                        run_watched(model, batch, views)
+                        done += 1
+                        progress(done, total, "plain" if scale == PLAIN else f"scaled by {scale:g}")
+            for watcher in watchers:
+                watcher.forget()
 
 
 def run_watched(model: nn.Module, batch: Batch, views: Sequence[AbstractContextManager[None]]) -> None:

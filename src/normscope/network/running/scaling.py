@@ -9,9 +9,9 @@ exactly the old value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import SupportsFloat, TypeVar
 
 import torch
@@ -51,26 +51,30 @@ def scaled(model: ModuleT, scale: float) -> Iterator[ModuleT]:
     >>> model.weight.item() == before
     True
     """
-    check_kind("model", model, nn.Module)
-    exponent = power_of_two(scale)
-    reshard(model)
-    parameters = local_parameters(model)
-    _refuse_overflow(parameters, exponent)
-    journal = _ScalingJournal([memory.values for memory in parameters])
-    try:
-        journal.multiply(exponent)
+    with rising(model) as scaling:
+        scaling.check(scale)
+        scaling.set(scale)
         yield model
+
+
+@contextmanager
+def rising(model: nn.Module) -> Iterator[ModelScale]:
+    """Inside, the model can be set to one scale after another, each by a single multiplication.
+
+    Afterwards, also after an exception, the parameters are restored bit for bit, as by `scaled`.
+    """
+    check_kind("model", model, nn.Module)
+    scaling = ModelScale(model)
+    try:
+        yield scaling
     finally:
-        reshard(model)
-        journal.undo(exponent)
+        scaling.restore()
 
 
 def check_scale(model: nn.Module, scale: float) -> None:
     """Raise the errors that `scaled(model, scale)` would raise, without changing anything."""
     check_kind("model", model, nn.Module)
-    exponent = power_of_two(scale)
-    reshard(model)
-    _refuse_overflow(local_parameters(model), exponent)
+    ModelScale(model).check(scale)
 
 
 def power_of_two(scale: float) -> int:
@@ -84,57 +88,85 @@ def power_of_two(scale: float) -> int:
     return exponent - 1
 
 
-@dataclass
-class _ScaledTensor:
-    """One tensor of the journal; torch's version counter shows what has been done to it."""
+class ModelScale:
+    """The scale of a model's parameters: their range is looked at once, before the first change."""
 
-    values: Tensor
-    before: int
-    restoring: int | None = None
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        reshard(model)
+        self._parameters = local_parameters(model)
+        self._tensors = [_ScaledTensor(memory.values) for memory in self._parameters]
+        self._extremes: dict[tuple[int, bool], tuple[float, float]] = {}
 
-    @property
-    def multiplied(self) -> bool:
-        return self.values._version != self.before
+    def check(self, scale: float) -> None:
+        """Raise an error if a value would overflow or underflow at this scale; nothing is changed."""
+        exponent = power_of_two(scale)
+        problems = [
+            found
+            for number, memory in enumerate(self._parameters)
+            if exponent != 0 and memory.values.numel()
+            for found in _problem(memory, exponent, self._range(number, small=exponent < 0))
+        ]
+        if any_rank(self._parameters, bool(problems)) and not problems:
+            raise ScaleOverflow(
+                f"another rank's shard would overflow at a scale of 2^{exponent}: see its message"
+            )
+        if problems:
+            raise max(problems, key=lambda found: found[0])[1]
 
-    @property
-    def restored(self) -> bool:
-        return self.restoring is not None and self.values._version != self.restoring
+    def set(self, scale: float) -> None:
+        """Make the model f(x; cθ) for a scale that has been checked; 1 is the model itself."""
+        exponent = power_of_two(scale)
+        reshard(self._model)
+        for tensor in self._tensors:
+            tensor.set(exponent)
 
-
-class _ScalingJournal:
-    """Which tensors have been multiplied, correct even if an interrupt comes between two lines.
-
-    Torch counts the in-place changes of each tensor. The count is stored *before*
-    the multiplication, so the tensor itself shows at any later time whether the
-    multiplication took place: the journal and the tensor can never disagree.
-    """
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        self._tensors = tensors
-        self._entries: list[_ScaledTensor] = []
-
-    def multiply(self, exponent: int) -> None:
-        for values in self._tensors:
-            self._entries.append(_ScaledTensor(values, values._version))
-            _multiply(values, exponent)
-
-    def undo(self, exponent: int) -> None:
+    def restore(self) -> None:
         """Undo every multiplication; an interrupt during this is raised once everything is restored."""
         interrupt: KeyboardInterrupt | None = None
-        while self._entries:
+        left: list[Callable[[], None]] = [partial(tensor.set, 0) for tensor in self._tensors]
+        left.append(partial(reshard, self._model))
+        while left:
             try:
-                self._undo_last(exponent)
+                while left:
+                    left[-1]()
+                    left.pop()
             except KeyboardInterrupt as pressed:
                 interrupt = pressed
         if interrupt is not None:
             raise interrupt
 
-    def _undo_last(self, exponent: int) -> None:
-        entry = self._entries[-1]
-        if entry.multiplied and not entry.restored:
-            entry.restoring = entry.values._version
-            _multiply(entry.values, -exponent)
-        self._entries.pop()
+    def _range(self, number: int, *, small: bool) -> tuple[float, float]:
+        """The extremes of a parameter's own values; they are those at scale 1 whatever the scale is now."""
+        if (number, small) not in self._extremes:
+            now = self._tensors[number].exponent
+            found = absolute_extremes(self._parameters[number].values, need_smallest=small)
+            self._extremes[number, small] = (math.ldexp(found[0], -now), math.ldexp(found[1], -now))
+        return self._extremes[number, small]
+
+
+class _ScaledTensor:
+    """One tensor and its scale, known even if an interrupt comes between two lines.
+
+    Torch counts the in-place changes of each tensor. The count is stored *before* each
+    multiplication, in one assignment with the exponents before and after it, so the tensor
+    itself shows at any later time whether the multiplication took place.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values
+        self._last = (0, 0, 0)  # the exponent before the last change, the one after it, and the count before
+
+    @property
+    def exponent(self) -> int:
+        before, after, count = self._last
+        return before if before == after or self._values._version == count else after
+
+    def set(self, exponent: int) -> None:
+        now = self.exponent
+        if now != exponent:
+            self._last = (now, exponent, self._values._version)
+            _multiply(self._values, exponent - now)
 
 
 def _multiply(values: Tensor, exponent: int) -> None:
@@ -155,22 +187,11 @@ def _in_steps(values: Tensor, exponent: int) -> Tensor:
     return result.mul_(2.0**exponent)
 
 
-def _refuse_overflow(parameters: list[ParameterMemory], exponent: int) -> None:
-    """Refuse a scale at which a value would overflow or underflow, before anything is changed."""
-    problems = [found for memory in parameters for found in _problem(memory, exponent)]
-    if any_rank(parameters, bool(problems)) and not problems:
-        raise ScaleOverflow(
-            f"another rank's shard would overflow at a scale of 2^{exponent}: see its message"
-        )
-    if problems:
-        raise max(problems, key=lambda found: found[0])[1]
-
-
-def _problem(memory: ParameterMemory, exponent: int) -> list[tuple[float, ModelError]]:
+def _problem(
+    memory: ParameterMemory, exponent: int, extremes: tuple[float, float]
+) -> list[tuple[float, ModelError]]:
     """At most one error, with the value that decides which is worst: its message suits all tensors."""
-    if exponent == 0 or memory.values.numel() == 0:
-        return []
-    smallest, largest = absolute_extremes(memory.values, need_smallest=exponent < 0)
+    smallest, largest = extremes
     limits = torch.finfo(memory.values.dtype)
     if not math.isfinite(largest):
         return [(math.inf, ModelError(_nonfinite(memory)))]

@@ -19,7 +19,7 @@ from normscope.network.attention.agreement import AgreementWatcher
 from normscope.network.running.batches import Batch
 from normscope.network.running.passes import PLAIN, Watcher, run_watched
 from normscope.network.running.precision import in_float64
-from normscope.network.running.scaling import check_scale, scaled
+from normscope.network.running.scaling import ModelScale
 from normscope.network.settling.head_types import (
     HeadEvidence,
     HeadKey,
@@ -117,10 +117,15 @@ class SampleRun:
     """Runs a sample at one scale after another; its plain pass stays in memory."""
 
     def __init__(
-        self, model: nn.Module, batches: Sequence[Batch], lists: Sequence[BlockList], *, float64: bool
+        self,
+        model: nn.Module,
+        scaling: ModelScale,
+        batches: Sequence[Batch],
+        lists: Sequence[BlockList],
+        *,
+        float64: bool,
     ) -> None:
-        self._model, self._batches = model, batches
-        self._float64 = float64
+        self._model, self._scaling, self._batches = model, scaling, batches
         self.states = StateComparison(model, lists)
         self.heads = HeadWatcher(model, lists, 0.0, every_row=True)
         self.scales: list[float] = []
@@ -140,7 +145,8 @@ class SampleRun:
         observer.hard.pop(scale, None)
         for sums in self.states.sums.values():
             sums.pop(scale, None)
-        with scaled(self._model, scale), in_float64(float64):
+        self._scaling.set(scale)
+        with in_float64(float64):
             for number, batch in enumerate(self._batches):
                 views = [watcher.watching(number, batch, scale) for watcher in watchers]
                 run_watched(self._model, batch, views)
@@ -155,7 +161,7 @@ class SampleRun:
     def try_to_run(self, scale: float, *, float64: bool) -> bool:
         """Run at this scale; False if the parameters or the states overflow, or rounding takes over."""
         try:
-            check_scale(self._model, scale)
+            self._scaling.check(scale)
         except ScaleOverflow:
             return False
         self.run(scale, float64=float64)

@@ -13,7 +13,7 @@ from normscope.network.attention.agreement import Agreement
 from normscope.network.running.batches import Batch, position_count, some_rows
 from normscope.network.running.passes import PLAIN
 from normscope.network.running.precision import no_float64
-from normscope.network.running.scaling import check_scale
+from normscope.network.running.scaling import ModelScale, rising
 from normscope.network.settling.climb import ABOVE, LADDER, USUAL, Climb, SampleRun, Settings, climb_on
 from normscope.network.settling.head_types import HeadEvidence, HeadKey, HeadTypes, Trust
 from normscope.network.watching.block_lists import BlockList
@@ -68,8 +68,9 @@ class Subject:
 class _Planner:
     """Runs the sample and judges it."""
 
-    def __init__(self, subject: Subject, settings: Settings, progress: Progress) -> None:
-        self._subject, self._settings, self._progress = subject, settings, progress
+    def __init__(self, subject: Subject, scaling: ModelScale, settings: Settings, progress: Progress) -> None:
+        self._subject, self._scaling = subject, scaling
+        self._settings, self._progress = settings, progress
         self.wide = True
         self.remarks, self.too_large = list[str](), list[str]()
         if reason := no_float64(subject.model):
@@ -84,10 +85,10 @@ class _Planner:
         model, sample, lists = self._subject.model, self._subject.sample(), self._subject.lists
         if self.all_wide:
             try:
-                return SampleRun(model, sample, lists, float64=True)
+                return SampleRun(model, self._scaling, sample, lists, float64=True)
             except Exception as error:  # the model has run in its own dtype: something in it refuses float64
                 self._no_float64(_first_line(error))
-        return SampleRun(model, sample, lists, float64=False)
+        return SampleRun(model, self._scaling, sample, lists, float64=False)
 
     def _no_float64(self, reason: str) -> None:
         self.wide = self.all_wide = False
@@ -137,7 +138,7 @@ class _Planner:
         """Climb the ladder, two decades above the usual scale, and on where something has not settled."""
         usable = [*LADDER, ABOVE] if self._fits(ABOVE) else list(takewhile(self._fits, LADDER))
         if not usable:
-            check_scale(self._subject.model, LADDER[0])
+            self._scaling.check(LADDER[0])
         ladder = [scale for scale in usable if scale in LADDER]
         self.go_to(ladder, ladder[-1])
         if usable[-1] == ABOVE and self.run.finite(USUAL):
@@ -153,7 +154,7 @@ class _Planner:
 
     def _fits(self, scale: float) -> bool:
         try:
-            check_scale(self._subject.model, scale)
+            self._scaling.check(scale)
         except ScaleOverflow as error:
             self.too_large = [f"scales of {scale:g} and above were not tried: {error}"]
             return False
@@ -167,15 +168,16 @@ def plan_for(
 
     Without scales, the sample climbs until nothing changes, and the scale for the full text is chosen.
     """
-    for scale in scales:
-        check_scale(subject.model, scale)
-    planner = _Planner(subject, settings, progress)
-    if scales:
-        planner.go_to(sorted(scales), scales[0])
-        found, chosen = planner.result(), tuple(scales)
-    else:
-        found = planner.climb()
-        chosen = (_scale_for(found, settings.types),)
+    with rising(subject.model) as scaling:
+        for scale in scales:
+            scaling.check(scale)
+        planner = _Planner(subject, scaling, settings, progress)
+        if scales:
+            planner.go_to(sorted(scales), scales[0])
+            found, chosen = planner.result(), tuple(scales)
+        else:
+            found = planner.climb()
+            chosen = (_scale_for(found, settings.types),)
     at = found.scales.index(chosen[0])
     trust = {
         key: replace(planner.ties.get(key, Trust()), soft=max(map(_stay, found.around(at, key))))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from normscope.network.attention.pattern_tally import PatternTally
-from normscope.network.attention.row_evidence import Rows, row_evidence
+from normscope.network.attention.row_evidence import Rows, all_true, largest_in_rows, row_evidence
 from normscope.network.running.batches import Batch
 from normscope.network.running.passes import PLAIN
-from normscope.network.watching.attention_call import HIDDEN, AttentionCall
+from normscope.network.watching.attention_call import HIDDEN, AttentionCall, without_hidden
 
 CallKey: TypeAlias = tuple[str, int]
 """The name of an attention call, and the index of its first head."""
@@ -38,7 +38,8 @@ class Visibility:
 
     def learn(self, key: tuple[int, CallKey], blocks: list[Tensor]) -> None:
         """Store one call's map, or a reference to an equal map of the same batch."""
-        whole = torch.cat(blocks, dim=2)
+        heads = max(block.shape[1] for block in blocks)
+        whole = torch.cat([block.expand(-1, heads, -1, -1) for block in blocks], dim=2)
         if bool((whole == whole[:, :1]).all()):
             whole = whole[:, :1].clone()
         same = (m for (number, _), m in self.maps.items() if number == key[0] and torch.equal(m, whole))
@@ -51,13 +52,21 @@ class HeadSums:
 
     queries: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     sums: dict[str, Tensor] = field(default_factory=dict)
+    _total: Tensor | None = None
 
     def add(self, measures: Measures, counted: Tensor) -> None:
         """Add the queries where `counted`, [batch, 1, queries], is 1 and not 0."""
         self.queries += counted.sum().cpu()
-        for name, values in measures.items():
-            total = torch.where(counted > 0, values.to(torch.float64), 0).sum((0, 2)).cpu()
-            self.sums[name] = self.sums.get(name, torch.zeros_like(total)) + total
+        shape = next(iter(measures.values())).shape
+        every = torch.empty(len(measures), *shape, dtype=torch.float64, device=counted.device)
+        for number, values in enumerate(measures.values()):
+            every[number] = values
+        total = (every * counted).sum((1, 3))
+        if bool(total.isnan().any()):  # perhaps only in queries that do not count
+            total = every.masked_fill_(counted == 0, 0).sum((1, 3))
+        total = total.cpu()
+        self._total = total if self._total is None else self._total + total
+        self.sums = dict(zip(measures, self._total, strict=True))
 
     def mean(self, name: str) -> Tensor:
         """The mean over the counted queries, [heads]."""
@@ -119,10 +128,11 @@ class AttentionObserver:
             if self._scale == PLAIN:
                 weights = scores.softmax(-1)
                 found = self.soft.setdefault(call.key, HeadSums())
-                found.add(soft_measures(weights, visible, start, call), counted)
+                found.add(soft_measures(scores, weights, visible, start, call), counted)
                 self._count_patterns(call, start, weights, visible, counted)
             if self._scale != PLAIN or self._every_row:
-                self._check_mask(call, scores, visible, counted)
+                if overtaken(scores, visible, counted):
+                    self.mask_overtaken.add(call.name)
                 rows, weights = row_evidence(scores, visible, self.epsilon)
                 sums = self.hard.setdefault(self._scale, {}).setdefault(call.key, HeadSums())
                 sums.add(hard_measures(rows, self._compared(call, start, rows)), counted)
@@ -152,7 +162,7 @@ class AttentionObserver:
 
     def _visible(self, call: AttentionCall, start: int, stop: int, scores: Tensor) -> Tensor:
         if self._scale == PLAIN:
-            return ~(scores <= HIDDEN)  # NaN is a score too, a broken one
+            return visible_positions(scores)
         return self._visibility.maps[self._number, call.key][:, :, start:stop]
 
     def _counted(self, call: AttentionCall, start: int, stop: int, visible: Tensor) -> Tensor:
@@ -161,27 +171,54 @@ class AttentionObserver:
         mask = query_mask(self._batch, call, self._is_decoder(call.module))
         return (sees if mask is None else sees & mask[:, None, start:stop].to(sees.device)).to(torch.float64)
 
-    def _check_mask(self, call: AttentionCall, scores: Tensor, visible: Tensor, counted: Tensor) -> None:
-        """Note a call whose scores exceed a finite mask, so that hidden positions get weight."""
-        if bool(visible.all()):
-            return
-        highest = scores.masked_fill(visible, -torch.inf).amax(-1)
-        overtaken = highest > scores.masked_fill(~visible, -torch.inf).amax(-1) - _SEEN
-        if bool((overtaken & (counted > 0)).any()):
-            self.mask_overtaken.add(call.name)
+
+def visible_positions(scores: Tensor) -> Tensor:
+    """Which positions are not hidden by a mask, [batch, heads, queries, keys]; one head if all see the same.
+
+    NaN is a score too, a broken one.
+    """
+    hidden = torch.le(scores, HIDDEN, out=torch.empty_like(scores))  # as numbers: faster than booleans
+    least, most = hidden.amin(1, keepdim=True), hidden.amax(1, keepdim=True)
+    return (most if torch.equal(least, most) else hidden) == 0
+
+
+def overtaken(scores: Tensor, visible: Tensor, counted: Tensor) -> bool:
+    """Whether scores exceed a finite mask, so that hidden positions get weight, in a query that counts."""
+    if all_true(visible):
+        return False
+    if visible.shape[1] == 1 < scores.shape[1]:  # the heads together, which is faster, show that none is
+        highest = without_hidden(scores.amax(1, keepdim=True), ~visible).amax(-1)
+        lowest = without_hidden(scores.amin(1, keepdim=True), visible).amax(-1)
+        if bool((highest <= lowest - _SEEN).all()):
+            return False
+    highest = without_hidden(scores, ~visible).amax(-1)
+    found = highest > without_hidden(scores, visible).amax(-1) - _SEEN
+    return bool((found & (counted > 0)).any())
 
 
 _SEEN = 6.9  # below the largest visible score by less than this, a hidden position has a weight of 1e-3
 
 
-def soft_measures(weights: Tensor, visible: Tensor, start: int, call: AttentionCall) -> Measures:
-    """For each query of the soft network: effective positions, largest weight, distance, first weight."""
+def soft_measures(
+    scores: Tensor, weights: Tensor, visible: Tensor, start: int, call: AttentionCall
+) -> Measures:
+    """For each query of the soft network: effective positions, largest weight, distance, first weight.
+
+    A weight is e^(−b) times the largest weight, for a score that is b below the largest, so the exponential
+    of the entropy is e^(Σ weight · b) divided by the largest weight; this needs no logarithms.
+    """
+    top = largest_in_rows(scores)
+    largest = largest_in_rows(weights).squeeze(-1)
+    below = (top - scores).clamp_max_(_NO_WEIGHT)
     return {
-        "effective": torch.special.entr(weights).sum(-1).exp(),
-        "largest": weights.amax(-1),
+        "effective": (weights * below).sum(-1).exp() / largest,
+        "largest": largest,
         "distance": (weights * _distances(start, weights.shape[2], call, weights)).sum(-1),
         "first": weights.gather(-1, _first(visible, weights)).squeeze(-1),
     }
+
+
+_NO_WEIGHT = 1e4  # a score this far below the largest has a weight of 0
 
 
 def hard_measures(rows: Rows, compared: Compared) -> Measures:

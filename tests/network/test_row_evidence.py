@@ -8,9 +8,16 @@ import math
 import pytest
 import torch
 
-from normscope.network.attention.attention_maps import hard_measures
-from normscope.network.attention.row_evidence import row_evidence
+from normscope.network.attention.attention_maps import (
+    HeadSums,
+    hard_measures,
+    overtaken,
+    soft_measures,
+    visible_positions,
+)
+from normscope.network.attention.row_evidence import largest_in_rows, row_evidence
 from normscope.network.settling.head_types import HeadEvidence, HeadTypes, Trust
+from normscope.network.watching.attention_call import AttentionCall, without_hidden
 
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 
@@ -96,3 +103,58 @@ def test_the_weights_are_those_of_the_limit_and_ties_are_even():
     _, weights = row_evidence(scores, torch.ones_like(scores, dtype=torch.bool), 2.0**-23)
     assert scores.softmax(-1)[0, 0, 0, 0] == 1 and weights[0, 0, 0].tolist() == [0.5, 0.5, 0.0]
     assert torch.allclose(weights[0, 0, 1], scores[0, 0, 1].softmax(-1)) and weights[0, 0, 2].isnan().any()
+
+
+def wild_scores(seed, keys, shared):
+    """Scores with infinities and NaN here and there, and what is visible, for all heads together or not."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = 50 * torch.randn(3, 4, 5, keys, generator=generator)
+    for value in (math.inf, -math.inf, math.nan):
+        scores[torch.rand(scores.shape, generator=generator) < 0.02] = value
+    return scores, torch.rand(3, 1 if shared else 4, 5, keys, generator=generator) < 0.7
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("keys", [1, 5, 31, 32, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fast_ways_give_what_the_plain_ones_do(seed, keys, shared):
+    scores, visible = wild_scores(seed, keys, shared)
+    for value in (-math.inf, math.inf):
+        expected = scores.masked_fill(~visible, value)
+        assert torch.equal(without_hidden(scores, visible, value).nan_to_num(7.5), expected.nan_to_num(7.5))
+    largest = scores.amax(-1, keepdim=True)
+    assert torch.equal(largest_in_rows(scores).nan_to_num(7.5), largest.nan_to_num(7.5))
+    masked = scores.masked_fill(~visible, -1e9)
+    assert torch.equal(visible_positions(masked).expand_as(masked), ~(masked <= -5000))
+    counted = (torch.arange(15).reshape(3, 1, 5) % 3 > 0).double()
+    for penalty in (0.0, 100.0, 1e4):
+        raised = torch.where(visible, scores, scores - penalty)
+        highest = raised.masked_fill(visible, -torch.inf).amax(-1)
+        found = highest > raised.masked_fill(~visible, -torch.inf).amax(-1) - 6.9
+        assert overtaken(raised, visible, counted) is bool((found & (counted > 0)).any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_effective_number_of_positions_is_the_exponential_of_the_entropy(dtype):
+    torch.manual_seed(0)
+    size = torch.tensor([1e-3, 1.0, 30.0, 4000.0])[:, None, None, None]
+    scores = (torch.randn(4, 3, 6, 6) * size).to(dtype)
+    scores[0, :, 2, 3:], scores[1, 0, 0] = -torch.inf, -torch.inf
+    call = AttentionCall("attn", 1, 4, 3, 6, 6, lambda start, stop: scores[:, :, start:stop])
+    weights = scores.softmax(-1)
+    found = soft_measures(scores, weights, scores > -5000, 0, call)["effective"]
+    expected = torch.special.entr(scores.double().softmax(-1)).sum(-1).exp()
+    torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=0, equal_nan=True)
+
+
+def test_sums_leave_out_queries_that_do_not_count_even_if_they_are_nan():
+    values = torch.arange(24.0).reshape(2, 3, 4)
+    counted = torch.tensor([[[1.0, 1, 0, 1]], [[1.0, 0, 0, 0]]]).double()
+    spoilt = torch.where(counted > 0, values, torch.nan)
+    for given in (values, spoilt):
+        sums = HeadSums()
+        for _ in range(2):
+            sums.add({"some": given, "whether": given > 3}, counted)
+        assert sums.queries == 8
+        assert sums.sums["some"].tolist() == [2 * (4 + 12.0), 2 * (16 + 16.0), 2 * (28 + 20.0)]
+        assert sums.mean("whether").tolist() == [2 / 8, 8 / 8, 8 / 8]

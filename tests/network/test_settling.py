@@ -15,7 +15,7 @@ from normscope.network.measuring.joint import saturation_and_heads
 from normscope.network.measuring.saturation import saturation
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.scaling import scaled
-from normscope.network.settling import text_plan
+from normscope.network.settling import full_text, text_plan
 from normscope.network.settling.full_text import Limit
 from normscope.network.settling.head_types import HeadTypes
 from normscope.network.watching.tap import tap
@@ -216,3 +216,25 @@ def test_a_large_model_is_measured_in_its_own_dtype_with_the_same_result(monkeyp
     assert [h.type for h in large.heads.heads] == [h.type for h in exact.heads.heads]
     shrunk = saturation_and_heads(shrink_queries_and_keys(hugging_face("gpt2")), batches)
     assert shrunk.heads.count()["mean"] == 0 and shrunk.saturation.scale > 2.0**10
+
+
+def albert():
+    """Three turns of one block."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 100, "embedding_size": 8, "hidden_size": 16, "intermediate_size": 24}
+    return transformers.AlbertModel(
+        transformers.AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2)
+    ).eval()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "albert", "t5"])
+def test_the_sample_has_the_same_heads_at_every_scale_and_in_both_precisions(family, monkeypatch):
+    """Shared layers too: what one measurement computes is no second call for another."""
+    monkeypatch.setattr(text_plan, "_SMALL", 0.0)
+    plans, plan_for = [], text_plan.plan_for
+    monkeypatch.setattr(full_text, "plan_for", lambda *a, **k: plans.append(plan_for(*a, **k)) or plans[-1])
+    result = heads(albert() if family == "albert" else hugging_face(family), token_batch(family))
+    climb = plans[0].climb
+    assert len({tuple(seen) for seen in climb.evidence}) == 1 and len(climb.evidence) > 5
+    assert len(climb.evidence[0]) == len(result.heads)

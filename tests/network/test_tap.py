@@ -186,3 +186,22 @@ def test_modes_come_back_module_by_module():
     with evaluating(model):
         assert not any(module.training for module in model.modules())
     assert model.training and not model.blocks[0].training and model.blocks[1].training
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_tap_does_not_see_what_the_observer_of_another_computes(family, attention):
+    model, batch = hugging_face(family, attention), token_batch(family)
+    alone, outer, inner = [], [], []
+
+    def compute(call):
+        for _, _, scores in call.blocks():
+            scores.softmax(-1) @ scores.transpose(-1, -2)
+        inner.append(call.key)
+
+    with torch.no_grad():
+        with tap(model, lambda call: alone.append(call.key)):
+            model(**batch)
+        with tap(model, lambda call: outer.append(call.key)), tap(model, compute):
+            model(**batch)
+    assert alone == outer == inner

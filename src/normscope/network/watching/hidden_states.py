@@ -17,6 +17,7 @@ from normscope.network.running.compiled import modules_by_path, unwrapped
 from normscope.network.watching.block_edges import BlockEdges
 from normscope.network.watching.block_lists import BlockList
 from normscope.network.watching.model_trace import first_states
+from normscope.network.watching.observing import observing
 
 __all__ = ["OUTPUT", "Edge", "Visitor", "first_states", "real_tokens", "unit_rows", "visiting"]
 
@@ -88,10 +89,12 @@ class _EdgeHooks:
         self._open = None
 
     def _before(self, module: nn.Module, use: Callable[[Any], None]) -> Any:
-        return module.register_forward_pre_hook(lambda _, args, kwargs: use((args, kwargs)), with_kwargs=True)
+        return module.register_forward_pre_hook(
+            lambda _, args, kwargs: _quietly(use, (args, kwargs)), with_kwargs=True
+        )
 
     def _behind(self, module: nn.Module, use: Callable[[Any], None]) -> Any:
-        return module.register_forward_hook(lambda _, args, output: use(output))
+        return module.register_forward_hook(lambda _, args, output: _quietly(use, output))
 
     def _enter(self, block: str, value: Any) -> None:
         if self._open is None and not self._turns:
@@ -122,6 +125,11 @@ class _EdgeHooks:
         states = first_states(value)
         if states is not None:
             self._visit(Edge(self._list.path, layer, module, self._list.decoder), states)
+
+
+def _quietly(use: Callable[[Any], None], value: Any) -> None:
+    with observing(False):
+        use(value)
 
 
 def real_tokens(states: Tensor, edge: Edge, batch: Batch) -> Tensor:

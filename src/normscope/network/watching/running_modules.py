@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from normscope.network.running.compiled import modules_by_path, unwrapped
 from normscope.network.watching.lineage import CROSS, MEMORY, Lineage
+from normscope.network.watching.observing import observing
 
 _MEMORIES = (
     "key_value_states",
@@ -76,7 +77,8 @@ class RunningModules:
                 self._stack.clear()
                 self._calls.clear()
                 self.lineage.restart()
-            self._stack.append(self._execution(path, module, args, kwargs))
+            with observing(False):
+                self._stack.append(self._execution(path, module, args, kwargs))
 
         def leave(*_: Any) -> None:
             if self._stack and self._stack[-1].module is module:

@@ -29,6 +29,7 @@ from normscope.network.watching.attention_call import (
 )
 from normscope.network.watching.head_positions import HeadPositions
 from normscope.network.watching.lineage import LINEAR, PRODUCT, SOFT, WEIGHTED
+from normscope.network.watching.observing import looking, observing
 from normscope.network.watching.running_modules import RunningModules
 from normscope.network.watching.softmax_layouts import shared_heads
 from normscope.network.watching.written_softmax import WrittenSoftmax
@@ -97,13 +98,16 @@ class _AttentionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not looking.now:
+            return func(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             with self:  # torch disables the mode here, but it must see the attention calls inside
                 return _open_multi_head_attention(*args, **kwargs)
         name = getattr(func, "__name__", "")
         call, arguments = self._recognise(func, name, args, kwargs)
         if call is not None:
-            result = self._handler(call, lambda: func(*args, **kwargs), arguments)
+            with observing(False):
+                result = self._handler(call, lambda: _observed_call(func, args, kwargs), arguments)
             if arguments is None:
                 self._lineage.mark(result, SOFT)
             return result
@@ -153,6 +157,11 @@ class _AttentionMode(TorchFunctionMode):
         if flags & LINEAR:
             return scores.dim() <= 3 or scores.stride(axis) == 1
         return bool(flags & WEIGHTED) and scores.dim() <= 3 and not (attends and axis == scores.dim() - 1)
+
+
+def _observed_call(func: Any, args: Any, kwargs: Any) -> Any:
+    with observing(True):
+        return func(*args, **kwargs)
 
 
 def _without_override_check(function: Any) -> Any:

@@ -170,12 +170,14 @@ class _ScaledTensor:
 
 
 def _multiply(values: Tensor, exponent: int) -> None:
-    """values · 2^exponent in place, as a single in-place change."""
-    with torch.no_grad():
-        if abs(exponent) <= _LARGEST_EXPONENT:
-            values.mul_(2.0**exponent)
-        else:
-            values.copy_(_in_steps(values, exponent))
+    """values · 2^exponent in place, as a single in-place change.
+
+    The values are detached, so there is no gradient to switch off, and no interrupt can leave it off.
+    """
+    if abs(exponent) <= _LARGEST_EXPONENT:
+        values.mul_(2.0**exponent)
+    else:
+        values.copy_(_in_steps(values, exponent))
 
 
 def _in_steps(values: Tensor, exponent: int) -> Tensor:

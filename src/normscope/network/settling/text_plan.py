@@ -178,6 +178,8 @@ def plan_for(
         else:
             found = planner.climb()
             chosen = (_scale_for(found, settings.types),)
+        if chosen[0] != planner.judged:
+            planner.run.agree_again(chosen[0], float64=planner.wide)
     at = found.scales.index(chosen[0])
     trust = {
         key: replace(planner.ties.get(key, Trust()), soft=max(map(_stay, found.around(at, key))))
@@ -185,8 +187,6 @@ def plan_for(
     }
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
-    if chosen[0] != planner.judged:
-        planner.run.agree_again(chosen[0], float64=planner.wide)
     agreement = planner.run.agreement.result()
     return TextPlan(chosen, float64, check, found, trust, agreement, (*planner.remarks, *planner.too_large))
 

@@ -61,7 +61,9 @@ class AgreementWatcher:
         self._sums: dict[CallKey, _Sums] = {}
 
     def watching(self, number: int, batch: Batch, scale: float) -> AbstractContextManager[None]:
-        """Observe one forward pass."""
+        """Observe one forward pass; the first batch of a pass begins a new comparison."""
+        if number == 0:
+            self._sums.clear()
         return self._watch(number, batch, scale)
 
     def forget(self) -> None:

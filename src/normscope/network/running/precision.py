@@ -16,6 +16,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from normscope.network.running.grouped_products import GROUPED, grouped_product
+
 _WIDE = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -76,6 +78,8 @@ class _Float64Mode(TorchFunctionMode):
             return func(first, *(_like(other, first) for other in others), **kwargs)
         if func in _FROM_NUMBERS and kwargs.get("dtype") is None and _has_float(args[-1] if args else None):
             kwargs = {**kwargs, "dtype": torch.float64}  # float64's smallest number is no float32
+        if name in GROUPED:
+            func = grouped_product
         out = kwargs.pop("out", None)
         result = _widened(func(*map(_widened, args), **{key: _widened(kwargs[key]) for key in kwargs}))
         return result if out is None else out.copy_(result)

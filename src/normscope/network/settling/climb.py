@@ -129,8 +129,7 @@ class SampleRun:
         self.states = StateComparison(model, lists)
         self.heads = HeadWatcher(model, lists, 0.0, every_row=True)
         self.scales: list[float] = []
-        self._decoder_path = decoder_path(lists)
-        self.agreement = AgreementWatcher(model, self._decoder_path)
+        self.agreement = AgreementWatcher(model, decoder_path(lists))
         self.run(PLAIN, float64=float64, agree=True)
 
     def run(self, scale: float, *, float64: bool, agree: bool = False) -> None:
@@ -151,12 +150,6 @@ class SampleRun:
                 views = [watcher.watching(number, batch, scale) for watcher in watchers]
                 run_watched(self._model, batch, views)
         self.scales = sorted({*self.scales, scale})
-
-    def agree_again(self, scale: float, *, float64: bool) -> None:
-        """Compare the heads with those of the plain network at another scale."""
-        self.agreement = AgreementWatcher(self._model, self._decoder_path)
-        for each in (PLAIN, scale):
-            self.run(each, float64=float64, agree=True)
 
     def try_to_run(self, scale: float, *, float64: bool) -> bool:
         """Run at this scale; False if the parameters or the states overflow, or rounding takes over."""
@@ -214,9 +207,15 @@ class Settings(Protocol):
     def tolerance(self) -> float: ...  # noqa: D102
 
 
-def climb_on(run: SampleRun, trust: Mapping[HeadKey, Trust], settings: Settings, *, float64: bool) -> None:
-    """Climb above the ladder until everything has settled, or precision ends."""
-    bad = math.inf
+def climb_on(
+    run: SampleRun,
+    trust: Mapping[HeadKey, Trust],
+    settings: Settings,
+    *,
+    float64: bool,
+    bad: float = math.inf,
+) -> None:
+    """Climb above the ladder until everything has settled, or precision ends; `bad` is a scale too large."""
     while _asks_for_more(run.result(trust, settings.tolerance), settings, below=math.isfinite(bad)):
         good = run.scales[-1]
         scale = good * STRIDE if math.isinf(bad) else 2.0 ** ((math.log2(good) + math.log2(bad)) // 2)

@@ -141,12 +141,36 @@ class _Planner:
             self._scaling.check(LADDER[0])
         ladder = [scale for scale in usable if scale in LADDER]
         self.go_to(ladder, ladder[-1])
-        if usable[-1] == ABOVE and self.run.finite(USUAL):
+        if bad := self._come_down():
+            climb_on(self.run, self.ties, self._settings, float64=self.wide, bad=bad)
+        elif usable[-1] == ABOVE and self.run.finite(USUAL):
             self.can_check = self.run.try_to_run(ABOVE, float64=self.all_wide)
             if not self.can_check and self.wide and not self.all_wide:
                 self.run.try_to_run(ABOVE, float64=True)
             climb_on(self.run, self.ties, self._settings, float64=self.wide)
         return self.result()
+
+    def _come_down(self) -> float | None:
+        """Drop the highest scales if states are not finite there but are below; the lowest of those dropped.
+
+        A network may write exp without subtracting the maximum, or take it of a parameter (Mamba).
+        """
+        tried = [scale for scale in self.run.scales if scale != PLAIN]
+        good = next((scale for scale in reversed(tried) if self._finite(scale)), None)
+        if good is None or good == tried[-1]:
+            return None
+        bad = min(scale for scale in tried if scale > good)
+        self.run.scales = [scale for scale in self.run.scales if scale <= good]
+        self.too_large = [
+            f"scales of {bad:g} and above were not used: hidden states or attention scores are not finite there"
+        ]
+        return bad
+
+    def _finite(self, scale: float) -> bool:
+        """Whether all numbers at this scale are finite, at least in float64."""
+        if not self.run.finite(scale) and self.wide and not self.all_wide and scale != self.judged:
+            self.run.run(scale, float64=True)
+        return self.run.finite(scale)
 
     def result(self) -> Climb:
         """What the sample has shown so far."""
@@ -178,8 +202,9 @@ def plan_for(
         else:
             found = planner.climb()
             chosen = (_scale_for(found, settings.types),)
-        if chosen[0] != planner.judged:
-            planner.run.agree_again(chosen[0], float64=planner.wide)
+            if chosen[0] != planner.judged:
+                planner.go_to(chosen, chosen[0])
+                found = planner.result()
     at = found.scales.index(chosen[0])
     trust = {
         key: replace(planner.ties.get(key, Trust()), soft=max(map(_stay, found.around(at, key))))
@@ -187,8 +212,8 @@ def plan_for(
     }
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
-    agreement = planner.run.agreement.result()
-    return TextPlan(chosen, float64, check, found, trust, agreement, (*planner.remarks, *planner.too_large))
+    remarks = (*planner.remarks, *planner.too_large)
+    return TextPlan(chosen, float64, check, found, trust, planner.run.agreement.result(), remarks)
 
 
 def _first_line(error: Exception) -> str:

@@ -162,6 +162,9 @@ def _layer(edge: Edge, found: Measured) -> LayerSaturation:
 
 
 def _warnings(layers: Sequence[LayerSaturation], found: Measured) -> Iterator[str]:
+    seen = {edge.path for edge in found.states.sums}
+    if missing := [blocks.path for blocks in found.lists if blocks.path not in seen]:
+        yield f"the hidden states of the blocks in {some(missing)} were not seen: their layers are missing"
     if not found.states.broken and any(math.isnan(layer.cosine) for layer in layers):
         first = next(layer for layer in layers if math.isnan(layer.cosine))
         wider = "" if found.plan.float64 else "; measure in float64 (--dtype float64)"

@@ -107,6 +107,14 @@ class _Planner:
         elif self.wide:
             self._compare(judged)
 
+    def judge_again(self, scale: float) -> None:
+        """Judge another scale, at which the sample was run before."""
+        if self.wide and not self.all_wide and self.can_check and scale == ABOVE:  # in the model's own dtype
+            self.judged = scale
+            self._compare(scale)
+        else:
+            self.go_to((scale,), scale)
+
     def _compare(self, scale: float) -> None:
         """Run one scale in float64 too, and see what is the same."""
         own = self.run.evidence(scale)
@@ -203,7 +211,7 @@ def plan_for(
             found = planner.climb()
             chosen = (_scale_for(found, settings.types),)
             if chosen[0] != planner.judged:
-                planner.go_to(chosen, chosen[0])
+                planner.judge_again(chosen[0])
                 found = planner.result()
     at = found.scales.index(chosen[0])
     trust = {

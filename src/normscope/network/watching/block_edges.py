@@ -7,7 +7,7 @@ so what the state after a block is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -91,10 +91,18 @@ class _EdgeTrace:
         self.closing = _copy(value)
 
 
-def block_edges(model: nn.Module, batch: Batch, lists: Sequence[FoundList]) -> list[BlockEdges]:
-    """Run one batch and see where the states between the blocks of each list are."""
+def block_edges(
+    model: nn.Module, batch: Batch, lists: Sequence[FoundList], called: Collection[str]
+) -> list[BlockEdges]:
+    """Run one batch and see where the states between the blocks of each list are.
+
+    `called` are the paths of all modules that are called: not lists, nor modules whose `forward` is used
+    directly, for which no hook runs.
+    """
     modules = modules_by_path(model)
-    traces = [_EdgeTrace(found.blocks, _parts(modules, found), _around(modules, found)) for found in lists]
+    traces = [
+        _EdgeTrace(found.blocks, _parts(modules, found, called), _around(found, called)) for found in lists
+    ]
     with ExitStack() as stack:
         for trace in traces:
             for path, module in modules.items():
@@ -122,29 +130,27 @@ def _hooks(trace: _EdgeTrace, path: str, module: nn.Module) -> list[Any]:
     ]
 
 
-def _parts(modules: dict[str, nn.Module], found: FoundList) -> dict[str, int]:
+def _parts(modules: dict[str, nn.Module], found: FoundList, called: Collection[str]) -> dict[str, int]:
     """The modules that are called in each block, with the number of the block."""
     return {
-        part: number for number, block in enumerate(found.blocks) for part in _called_parts(modules, block)
+        part: number
+        for number, block in enumerate(found.blocks)
+        for part in _called_parts(modules, block, called)
     }
 
 
-def _called_parts(modules: dict[str, nn.Module], block: str) -> list[str]:
-    """The block itself, or, of a container that is never called, the modules in it that are."""
-    if not _is_container(modules[block]):
+def _called_parts(modules: dict[str, nn.Module], block: str, called: Collection[str]) -> list[str]:
+    """The block itself, or, if it is never called, the modules in it that are."""
+    if block in called:
         return [block]
     children = [f"{block}.{name}" for name, _ in modules[block].named_children()]
-    return [part for child in children if child in modules for part in _called_parts(modules, child)]
+    return [part for child in children if child in modules for part in _called_parts(modules, child, called)]
 
 
-def _is_container(module: nn.Module) -> bool:
-    return isinstance(module, (nn.ModuleList, nn.ModuleDict)) or type(module).forward is nn.Module.forward
-
-
-def _around(modules: dict[str, nn.Module], found: FoundList) -> str:
+def _around(found: FoundList, called: Collection[str]) -> str:
     """The innermost module around the list that is called."""
     path = found.path
-    while path and _is_container(modules[path]):
+    while path and path not in called:
         path = path.rpartition(".")[0]
     return path
 

@@ -54,7 +54,7 @@ def find_blocks(model: nn.Module, batch: Batch, *, pattern: str | None = None) -
     found = search_blocks(trace) if pattern is None else _matching(trace, pattern)
     if not found:
         raise ModelError(no_blocks(model))
-    edges = block_edges(model, batch, found)
+    edges = block_edges(model, batch, found, set(trace.entered))
     return [_described(trace, each, its) for each, its in zip(found, edges, strict=True)]
 
 

@@ -135,8 +135,8 @@ def _quietly(use: Callable[[Any], None], value: Any) -> None:
 def real_tokens(states: Tensor, edge: Edge, batch: Batch) -> Tensor:
     """The states of real tokens, without padding, as [tokens, width].
 
-    The mask is [batch, sequence]. A model that puts the sequence first is recognised by
-    the shape of its states; if both axes are equal, the batch is assumed to come first.
+    The mask is [batch, sequence]. A model that puts the sequence first, or last ([batch, width, sequence], for
+    convolutions), is recognised by the shape of its states; of equal axes the usual order is assumed.
     """
     masks = [batch.decoder_mask, batch.mask] if edge.decoder else [batch.mask, batch.decoder_mask]
     for mask in masks:
@@ -148,6 +148,8 @@ def real_tokens(states: Tensor, edge: Edge, batch: Batch) -> Tensor:
             return states[mask.T.to(states.device)]
         if states.dim() == 2 and states.shape[0] == mask.numel():
             return states[mask.flatten().to(states.device)]
+        if states.dim() == 3 and states.shape[::2] == mask.shape:
+            return states.mT[mask.to(states.device)]
     return states.reshape(-1, states.shape[-1])
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 class ArchitectureCase:
     """`blocks` are paths of lists of blocks, `attention` patterns on the paths of modules that attend.
 
-    `maps(module, args, kwargs, output)` gives the weights of such a module, [batch, heads, queries, keys].
+    `maps(module, args, kwargs, output)` gives the weights of such a module, [batch, heads, queries, keys],
+    or a list of them if it attends several times.
     """
 
     name: str
@@ -22,7 +23,7 @@ class ArchitectureCase:
     inputs: Any
     blocks: tuple[str, ...]
     attention: tuple[str, ...] = ()
-    maps: Callable[..., Tensor | None] | None = None
+    maps: Callable[..., Any] | None = None
     note: str = ""
     says: tuple[str, ...] = ()
     """Words that the warnings must contain."""
@@ -30,6 +31,8 @@ class ArchitectureCase:
     """The states of a model whose blocks are never called, after a forward pass."""
     ask_for_maps: bool = False
     """Whether its attention returns the weights only with `output_attentions`."""
+    hidden: str = ""
+    """The path of a list whose states are those of `output_hidden_states`; its blocks are not called."""
     mask: Tensor | None = None
     """1 at real tokens, [batch, sequence]; by default `attention_mask` among the inputs."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.architecture_case import ArchitectureCase, grown, token_inputs
-from benchmarks.reference_float64 import transformer_xl_maps
+from benchmarks.reference_float64 import maps_with_sink, prophet_maps, squeezed_maps, transformer_xl_maps, windowed_maps
 
 VOCABULARY = 50
 IDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -59,6 +59,7 @@ class Family:
     note: str = ""
     eager: bool = False
     asked: bool = False
+    hidden: str = ""
     maps: Callable[..., Tensor | None] | None = None
 
     def build(self, name: str, seed: int) -> ArchitectureCase:
@@ -72,7 +73,7 @@ class Family:
         model: nn.Module = getattr(tf, f"{self.prefix}Model")(config)
         return ArchitectureCase(
             name, grown(model), dict(self.inputs), self.blocks, self.attention, self.maps, self.note,
-            ask_for_maps=self.asked,
+            ask_for_maps=self.asked, hidden=self.hidden,
         )  # fmt: skip
 
 
@@ -117,4 +118,18 @@ FAMILIES = {
     "Mamba": Family("Mamba", {**IDS, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "intermediate_size": 64}, ("layers.*",)),
     "Jamba": Family("Jamba", {**GROUPED, "num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "num_experts": 2, "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4}, ("layers.*",), ("layers.1.self_attn", "layers.3.self_attn")),
     "RWKV": Family("Rwkv", {**IDS, "hidden_size": 32, "num_hidden_layers": 2, "attention_hidden_size": 32, "intermediate_size": 48}, ("blocks.*",)),
+    "SqueezeBERT": Family("SqueezeBert", {**BERT, "embedding_size": 32}, (), ("encoder.layers.*.attention",), asked=True, hidden="encoder.layers", maps=squeezed_maps, note="convolutions, forward called directly"),
+    "Longformer": Family("Longformer", {**BERT, "attention_window": 4, "max_position_embeddings": 64}, ("encoder.layer.*",), ("encoder.layer.*.attention.self",), asked=True, maps=windowed_maps),
+    "ConvBERT": Family("ConvBert", {**BERT, "embedding_size": 32}, ("encoder.layer.*",), ("encoder.layer.*.attention.self",), asked=True),
+    "XLM": Family("XLM", {**IDS, "emb_dim": 32, "n_layers": 2, "n_heads": 4}, (), ("attentions.*",), asked=True, hidden="attentions", note="no blocks, four lists"),
+    "FNet": Family("FNet", BERT, ("encoder.layer.*",), inputs={"input_ids": token_inputs()["input_ids"]}),
+    "GPT-OSS": Family("GptOss", {**GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}, ("layers.*",), ("layers.*.self_attn",), maps=maps_with_sink, note="a sink beside the keys"),
+    "DeepSeek-V3": Family("DeepseekV3", {**BERT, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "num_key_value_heads": 4}, ("layers.*",), ("layers.*.self_attn",)),
+    "Gemma 3": Family("Gemma3Text", {**GROUPED, "head_dim": 8, "sliding_window": 4}, ("layers.*",), ("layers.*.self_attn",)),
+    "Llama 4": Family("Llama4Text", {**GROUPED, "head_dim": 8, "num_local_experts": 2, "attention_chunk_size": 4, "intermediate_size_mlp": 48, "interleave_moe_layer_step": 2, "num_hidden_layers": 4}, ("layers.*",), ("layers.*.self_attn",)),
+    "ProphetNet": Family("ProphetNet", {**IDS, "hidden_size": 32, "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}, ("encoder.layers.*", "decoder.layers.*"), ("encoder.layers.*.self_attn", "decoder.layers.*.self_attn", "decoder.layers.*.cross_attn"), decoding(token_inputs()), asked=True, maps=prophet_maps),
+    "Wav2Vec 2": Family("Wav2Vec2", {**SIZE, "conv_dim": [16, 16], "conv_stride": [4, 4], "conv_kernel": [8, 4], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "feat_extract_norm": "layer"}, ("encoder.layers.*",), ("encoder.layers.*.attention",), {"input_values": torch.randn(3, 200, generator=torch.Generator().manual_seed(3))}),
+    "Mamba 2": Family("Mamba2", {**IDS, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "expand": 2, "chunk_size": 8}, ("layers.*",)),
+    "RecurrentGemma": Family("RecurrentGemma", {**GROUPED, "num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 8, "head_dim": 8}, ("layers.*",), ("layers.2.temporal_block",), note="one of three layers attends"),
+    "Qwen3-Next": Family("Qwen3Next", {**GROUPED, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "num_hidden_layers": 4}, ("layers.*",), ("layers.3.self_attn",), note="one of four layers attends visibly"),
 }

@@ -79,8 +79,14 @@ def observe(case: ArchitectureCase, c: float) -> Observed:
     args, kwargs = arguments(case.inputs)
     if case.ask_for_maps:
         kwargs = {**kwargs, "output_attentions": True}
+    if case.hidden:
+        kwargs = {**kwargs, "output_hidden_states": True}
     with all_float64():
-        model(*map(_double, args), **{name: _double(value) for name, value in kwargs.items()})
+        output = model(*map(_double, args), **{name: _double(value) for name, value in kwargs.items()})
+    if case.hidden:
+        first, *others = output.hidden_states
+        found.states = {f"{case.hidden}.{number}": state for number, state in enumerate(others)}
+        found.states[f"{case.hidden}.input"] = first
     if case.states is not None:
         found.states = case.states(model)
     return found
@@ -138,10 +144,11 @@ def _watch_blocks(model: nn.Module, case: ArchitectureCase, found: Observed) -> 
 def _watch_attention(model: nn.Module, case: ArchitectureCase, found: Observed) -> None:
     turns: Counter[str] = Counter()
 
-    def keep(path: str, weights: Tensor | None) -> None:
-        turns[path] += 1
-        if weights is not None:
-            found.maps[path if turns[path] == 1 else f"{path}#{turns[path]}"] = weights
+    def keep(path: str, found_maps: Any) -> None:
+        for weights in found_maps if isinstance(found_maps, list) else [found_maps]:
+            turns[path] += 1
+            if weights is not None:
+                found.maps[path if turns[path] == 1 else f"{path}#{turns[path]}"] = weights
 
     read = case.maps or returned_maps
     for pattern in case.attention:
@@ -166,6 +173,26 @@ def returned_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Ten
 def transformer_xl_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor:
     """The weights of XLNet, which it returns as [queries, keys, batch, heads]."""
     return output[-1].permute(2, 3, 0, 1)
+
+
+def squeezed_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor:
+    """The weights of SqueezeBERT, from the scores that it returns."""
+    return output["attention_score"].softmax(-1)
+
+
+def windowed_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor:
+    """The weights of Longformer: of each query on its window, [batch, queries, heads, window]."""
+    return output[1].transpose(1, 2)
+
+
+def prophet_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> list[Tensor]:
+    """The weights of ProphetNet: the decoder also attends from its predicting streams, [batch, streams, …]."""
+    return [part.flatten(0, 1) if part.dim() == 5 else part for part in output[1:] if part is not None and part.dim() > 3]
+
+
+def maps_with_sink(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor:
+    """The weights of GPT-OSS and, as a last column, what is missing to 1: the weight of the sink."""
+    return torch.cat((output[1], 1 - output[1].sum(-1, keepdim=True)), -1)
 
 
 def real_rows(case: ArchitectureCase, states: Tensor) -> Tensor:

@@ -58,8 +58,12 @@ class _Visit:
 class _EdgeTrace:
     """The runs of the blocks' modules in one forward pass, and what follows the last one."""
 
-    def __init__(self, blocks: Sequence[str], parts: dict[str, int], around: str) -> None:
+    def __init__(
+        self, blocks: Sequence[str], parts: dict[str, int], around: str, beside: Sequence[str]
+    ) -> None:
         self.blocks, self.parts, self.around = blocks, parts, around
+        self._beside = beside
+        self.shared = False  # whether lists beside this one have a part in its layers
         self.visits: list[_Visit] = []
         self.following: list[tuple[str, Tensor]] = []
         self.closing: Tensor | None = None
@@ -77,6 +81,9 @@ class _EdgeTrace:
         visit.returned = _copy(value)
 
     def enter_other(self, path: str, value: Any) -> None:
+        if _within(path, self._beside):
+            self.shared = self.shared or (bool(self.visits) and not self._inside)
+            return
         states = first_states(value)
         if (
             self.visits
@@ -101,7 +108,10 @@ def block_edges(
     """
     modules = modules_by_path(model)
     traces = [
-        _EdgeTrace(found.blocks, _parts(modules, found, called), _around(found, called)) for found in lists
+        _EdgeTrace(
+            found.blocks, _parts(modules, found, called), _around(found, called), _beside(modules, found)
+        )
+        for found in lists
     ]
     with ExitStack() as stack:
         for trace in traces:
@@ -155,6 +165,19 @@ def _around(found: FoundList, called: Collection[str]) -> str:
     return path
 
 
+def _beside(modules: dict[str, nn.Module], found: FoundList) -> list[str]:
+    """The lists next to this one that are as long: the layers may be spread over several lists."""
+    parent = found.path.rpartition(".")[0]
+    return [
+        path
+        for path, module in modules.items()
+        if path not in ("", found.path)
+        and path.rpartition(".")[0] == parent
+        and isinstance(module, nn.ModuleList)
+        and len(module) == len(found.blocks)
+    ]
+
+
 def _within(path: str, blocks: Sequence[str]) -> bool:
     return any(path.startswith(f"{block}.") for block in blocks)
 
@@ -173,9 +196,9 @@ def _decided(trace: _EdgeTrace) -> BlockEdges:
         return BlockEdges(entries, exits)
     adds = _added(runs, pairs)
     if adds is not None:
-        paths = tuple(_beside(block, adds, runs) for block in range(len(trace.blocks)))
+        paths = tuple(_added_at(block, adds, runs) for block in range(len(trace.blocks)))
         return BlockEdges(entries, exits, "sum", paths)
-    if called:
+    if called and not trace.shared:
         return BlockEdges(entries, exits)
     after, around = _last_place(trace, runs)
     return BlockEdges(entries, exits, "next", after=after, around=around)
@@ -222,7 +245,7 @@ def _added(runs: list[list[_Visit]], pairs: list[tuple[list[_Visit], Tensor | No
     return None
 
 
-def _beside(block: int, index: int, runs: list[list[_Visit]]) -> str:
+def _added_at(block: int, index: int, runs: list[list[_Visit]]) -> str:
     run = next((run for run in runs if run[0].block == block), None)
     return run[min(index, len(run) - 1)].path if run else ""
 

@@ -120,7 +120,11 @@ def torch_transformer(batch_first: bool) -> Builder:
         model = nn.Transformer(32, 4, 2, 2, 48, batch_first=batch_first)
         source, target = torch.randn(4, 9, 32), torch.randn(4, 6, 32)
         inputs = (source, target) if batch_first else (source.transpose(0, 1), target.transpose(0, 1))
-        places = ("encoder.layers.*.self_attn", "decoder.layers.*.self_attn", "decoder.layers.*.multihead_attn")
+        places = (
+            "encoder.layers.*.self_attn",
+            "decoder.layers.*.self_attn",
+            "decoder.layers.*.multihead_attn",
+        )
         return ArchitectureCase(
             name, model, inputs, ("encoder.layers.*", "decoder.layers.*"), places, multi_head
         )

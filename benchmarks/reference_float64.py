@@ -1,8 +1,8 @@
 """Cosines of layers and types of heads, computed in float64 without any code of normscope.
 
-The model is copied and converted, every parameter of the copy multiplied by c. States are read by forward hooks
-on blocks whose paths are written down for each architecture, attention weights from what eager attention returns or
-from a formula. The thresholds are those of docs/saturation.md.
+The model is copied and converted, every parameter of the copy multiplied by c. States are read by forward
+hooks on blocks whose paths are written down for each architecture, attention weights from what eager
+attention returns or from a formula. The thresholds are those of docs/saturation.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class NoNarrowCasts(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             return args[0].double()
-        wide = [torch.float64 if value in NARROW else value for value in args if isinstance(value, torch.dtype)]
+        wide = [
+            torch.float64 if value in NARROW else value for value in args if isinstance(value, torch.dtype)
+        ]
         args = tuple(wide.pop(0) if isinstance(value, torch.dtype) else value for value in args)
         named = {
             key: torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
@@ -114,7 +116,11 @@ def _first_state(value: Any) -> Tensor | None:
 
 def _matching(model: nn.Module, pattern: str) -> list[str]:
     depth = pattern.count(".")
-    return [path for path, _ in model.named_modules() if path.count(".") == depth and fnmatch.fnmatch(path, pattern)]
+    return [
+        path
+        for path, _ in model.named_modules()
+        if path.count(".") == depth and fnmatch.fnmatch(path, pattern)
+    ]
 
 
 def _watch_blocks(model: nn.Module, case: ArchitectureCase, found: Observed) -> None:
@@ -186,8 +192,12 @@ def windowed_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Ten
 
 
 def prophet_maps(module: nn.Module, args: Any, kwargs: Any, output: Any) -> list[Tensor]:
-    """The weights of ProphetNet: the decoder also attends from its predicting streams, [batch, streams, …]."""
-    return [part.flatten(0, 1) if part.dim() == 5 else part for part in output[1:] if part is not None and part.dim() > 3]
+    """The weights of ProphetNet. Its plain attention returns scores; its decoder also attends from streams
+    that predict, [batch, streams, heads, queries, keys]."""
+    maps = [part for part in output[1:] if part is not None and part.dim() > 3]
+    if type(module).__name__ == "ProphetNetAttention":
+        return [part.softmax(-1) for part in maps]
+    return [part.flatten(0, 1) if part.dim() == 5 else part for part in maps]
 
 
 def maps_with_sink(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from normscope.network.running.grouped_products import grouped_product
 from normscope.network.running.precision import in_float64, no_float64
 from normscope.network.running.scaling import scaled
 from tests.network.models import FAMILIES, hugging_face, token_batch
@@ -97,3 +98,22 @@ def test_half_and_complex_numbers():
 def test_devices_without_float64_are_named():
     assert no_float64(nn.Linear(2, 2)) is None
     assert "meta" in no_float64(nn.Linear(2, 2, device="meta"))
+
+
+def test_products_by_groups_are_those_of_torch():
+    """Mixtures of experts use a kernel that takes no float64."""
+    ends = torch.tensor([2, 2, 6], dtype=torch.int32)
+    shapes = [((6, 16), (3, 16, 32)), ((32, 6), (6, 16)), ((3, 16, 32), (32, 6)), ((3, 16, 32), (3, 32, 16))]
+    for one, two in shapes:
+        a, b = torch.randn(one), torch.randn(two)
+        offs = None if len(one) == len(two) == 3 else ends
+        found = grouped_product(a, b, offs)
+        try:
+            expected = torch.nn.functional.grouped_mm(a, b, offs=offs)
+        except (RuntimeError, AttributeError):  # a layout that this version's kernel does not take
+            continue
+        torch.testing.assert_close(found, expected)
+        with in_float64():
+            wide = torch._grouped_mm(a, b, offs=offs)
+        assert wide.dtype == torch.float64
+        torch.testing.assert_close(wide.float(), expected)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from normscope.network.attention.attention_maps import AttentionObserver
 from normscope.network.measuring.heads import heads
 from normscope.network.measuring.joint import saturation_and_heads
 from normscope.network.measuring.saturation import saturation
@@ -238,3 +239,39 @@ def test_the_sample_has_the_same_heads_at_every_scale_and_in_both_precisions(fam
     climb = plans[0].climb
     assert len({tuple(seen) for seen in climb.evidence}) == 1 and len(climb.evidence) > 5
     assert len(climb.evidence[0]) == len(result.heads)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_network_that_overflows_is_measured_at_the_largest_scale_that_does_not(small, monkeypatch):
+    """exp without subtracting the maximum: NaN at 2^10, also in float64."""
+    from tests.network.structures import Attention, Block, Stack
+
+    if not small:
+        monkeypatch.setattr(text_plan, "_SMALL", 0.0)
+    torch.manual_seed(0)
+    model = Stack(*(Block(Attention("masked_exp")) for _ in range(2)))
+    found = saturation_and_heads(model, torch.randint(3, 50, (4, 9)))
+    assert 1 < found.saturation.scale < 2.0**10
+    assert all(math.isfinite(layer.cosine) and not layer.converged for layer in found.saturation.layers[1:])
+    assert any("were not used" in text for text in found.messages)
+    assert not any(head.converged for head in found.heads.heads)
+
+
+def test_a_softmax_of_our_own_is_no_call_of_the_model(monkeypatch):
+    """Two observers watch the same pass: what one computes must not be seen by the other."""
+    for family in ("bert", "gpt2"):
+        for attention in ("sdpa", "eager"):
+            found = saturation_and_heads(hugging_face(family, attention), token_batch())
+            assert all(head.overlap is not None and head.settles_at is not None for head in found.heads.heads)
+    calls = []
+    observe = AttentionObserver.__call__
+    monkeypatch.setattr(
+        AttentionObserver, "__call__", lambda self, call: (calls.append(call.name), observe(self, call))[1]
+    )
+    heads(hugging_face("gpt2", "eager"), token_batch())
+    assert calls and not any("#" in name for name in calls)
+
+
+def test_a_scale_above_the_usual_one_is_judged_and_compared_too():
+    found = heads(shrink_queries_and_keys(hugging_face("gpt2")), token_batch())
+    assert any(head.overlap is not None for head in found.heads)

@@ -77,7 +77,9 @@ def watch_outputs(model: nn.Module, finished: Callable[[SeenCall], None]) -> Ite
     mode = _WeightsMode(finished)
 
     def handle(call: AttentionCall, proceed: Proceed, arguments: Sdpa | None) -> Tensor:
-        blocks = [(_unseen_softmax(scores), (scores > HIDDEN)[:, 0].any(-1)) for _, _, scores in call.blocks()]
+        blocks = [
+            (_unseen_softmax(scores), (scores > HIDDEN)[:, 0].any(-1)) for _, _, scores in call.blocks()
+        ]
         weights = torch.cat([weights for weights, _ in blocks], 2)
         entry = SeenCall(call, weights, torch.cat([sees for _, sees in blocks], 1))
         result = proceed()

@@ -170,7 +170,7 @@ class _Planner:
         bad = min(scale for scale in tried if scale > good)
         self.run.scales = [scale for scale in self.run.scales if scale <= good]
         self.too_large = [
-            f"scales of {bad:g} and above were not used: hidden states or attention scores are not finite there"
+            f"scales of {bad:g} and above were not used: states or attention scores are not finite there"
         ]
         return bad
 

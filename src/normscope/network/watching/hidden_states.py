@@ -135,8 +135,8 @@ def _quietly(use: Callable[[Any], None], value: Any) -> None:
 def real_tokens(states: Tensor, edge: Edge, batch: Batch) -> Tensor:
     """The states of real tokens, without padding, as [tokens, width].
 
-    The mask is [batch, sequence]. A model that puts the sequence first, or last ([batch, width, sequence], for
-    convolutions), is recognised by the shape of its states; of equal axes the usual order is assumed.
+    The mask is [batch, sequence]. A model that puts the sequence first, or last ([batch, width, sequence],
+    for convolutions), is recognised by the shape of its states; of equal axes the usual order is assumed.
     """
     masks = [batch.decoder_mask, batch.mask] if edge.decoder else [batch.mask, batch.decoder_mask]
     for mask in masks:

@@ -171,10 +171,12 @@ class SampleRun:
 
     def _blurred(self, scale: float) -> bool:
         """Whether some head has lost rows in rounding that were certain at the scale before."""
-        found = self.heads.observer.hard.get(scale, {}).values()
-        return any(
-            bool((sums.sums["blurred"] > max(_FEW, _REGRESS * float(sums.queries))).any()) for sums in found
-        )
+        for sums in self.heads.observer.hard.get(scale, {}).values():
+            queries = float(sums.queries)
+            allowed = max(_REGRESS * queries, min(_FEW, _OPEN * queries))
+            if bool((sums.sums["blurred"] > allowed).any()):
+                return True
+        return False
 
     def evidence(self, scale: float) -> dict[HeadKey, HeadEvidence]:
         """What the sample shows of every head at one scale."""

@@ -19,7 +19,7 @@ from normscope.network.watching.softmax_layouts import Known, ScoreLayout, layou
 HIDDEN = -5000.0
 """A score below this comes from a mask: −inf, the dtype's smallest number, −1e9 or −1e4."""
 
-_BLOCK = 1 << 21  # scores in memory at once
+_BLOCK = 1 << 17  # scores in memory at once
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "nheads")
 
 

@@ -37,7 +37,8 @@ class Rows:
     `attended` is the best estimate of the positions attended to, `most` an upper bound. `settled` rows are
     certain, except that those which tie need float64 to be confirmed; `soft` rows need a larger scale or have
     a soft limit; `lost` rows are not finite; the others need a higher precision. `gap` is the difference
-    between the largest score and the next different one; in `rough` rows rounding exceeds a score of 1.
+    between the largest score and the next different one; in `rough` rows rounding exceeds a score of 1,
+    in `fine` ones it is far below.
     """
 
     seen: Tensor
@@ -47,6 +48,7 @@ class Rows:
     soft: Tensor
     lost: Tensor
     rough: Tensor
+    fine: Tensor
     gap: Tensor
 
     def still(self, before: Rows) -> Tensor:
@@ -56,7 +58,7 @@ class Rows:
 
     def growing(self, before: Rows) -> Tensor:
         """Which soft rows are soft only because the scale is too small: their difference grows with it."""
-        return self.soft & before.soft & (self.gap > (1 + _CHANGE) * before.gap)
+        return self.soft & before.soft & self.fine & (self.gap > (1 + _CHANGE) * before.gap)
 
     def blurred(self, before: Rows) -> Tensor:
         """Which rows surely attended to one position at a smaller scale, and are lost in rounding now."""
@@ -73,6 +75,7 @@ class Rows:
         return Rows(*(values[:, :, start:stop] for values in vars(self).values()))
 
 
+_FINE = 2.0**-4
 _CHANGE = 0.25  # a difference that grows with the scale at least doubles from one scale to the next
 
 
@@ -105,6 +108,7 @@ def row_evidence(scores: Tensor, visible: Tensor, epsilon: float) -> tuple[Rows,
         soft=soft & ~lost,
         lost=lost,
         rough=rounding.squeeze(-1) > 1,
+        fine=rounding.squeeze(-1) < _FINE,
         gap=gap,
     )
     return rows, weights

@@ -48,6 +48,7 @@ DECADES = 100.0
 _HIGHEST = 2.0**80
 _REGRESS = 0.02  # of a head's rows: more that were certain and are not now show the end of precision
 _FEW = 4  # rows: fewer show nothing
+_WELL_BELOW = 32.0  # from this factor below a scale on, a lasting type must show
 _MOVED = 0.25  # of the queries: a smaller change may be one of a few rows of the sample
 _RECENT = 0.1  # of the heads: if more settled less than two decades ago, the climb goes on
 _OPEN = 0.1  # of a head's rows: with more unsettled ones, layers above it have no limit yet either
@@ -93,6 +94,20 @@ class Climb:
         undecided = {key for key in seen if kinds[key] == "undecided"}
         unsettled = {key for key in undecided if seen[key].parts["settled"] < 1 - _OPEN}
         return [key for key in seen if key in unsettled or self.changes_after(scale, key, types)]
+
+    def lasting_type(self, scale: float, key: HeadKey, types: HeadTypes) -> HeadType:
+        """The type that estimates show from well below a scale to the last one; undecided if several.
+
+        Rows that are not settled may keep a head from being certain although no scale shows it otherwise.
+        """
+        seen = [
+            evidence[key].parts
+            for at, evidence in zip(self.scales, self.evidence, strict=True)
+            if at * _WELL_BELOW >= scale and key in evidence
+        ]
+        kinds = {types.name(parts["split"], parts["share"])[0] for parts in seen}
+        changing = seen[-1]["growing"] > _OPEN or any(parts["lost"] > 0 for parts in seen)
+        return kinds.pop() if len(kinds) == 1 and not changing else "undecided"
 
     def changes_after(self, scale: float, key: HeadKey, types: HeadTypes) -> bool:
         """Whether a head is another one at the last scale, or its scores still grow there unsaturated."""

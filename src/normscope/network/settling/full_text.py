@@ -120,7 +120,19 @@ class Measured:
         if key in self._unreached:
             return "undecided", 0.0
         trust = self.plan.trust.get(key, Trust())
-        return found.type(types, replace(trust, ties=trust.ties or self.plan.float64))
+        kind, margin = found.type(types, replace(trust, ties=trust.ties or self.plan.float64))
+        estimate = types.name(found.parts["split"], found.parts["share"])
+        if kind == "undecided" and estimate[0] == self._lasting.get(key):
+            return estimate
+        return kind, margin
+
+    @cached_property
+    def _lasting(self) -> dict[HeadKey, HeadType]:
+        """The types that float64 shows at every scale around the reported one, where all was run in it."""
+        climb = self.plan.climb
+        if climb is None or not self.plan.all_float64:
+            return {}
+        return {key: climb.lasting_type(self.scale, key, self.request.types) for key in climb.trust}
 
     @cached_property
     def _unreached(self) -> set[HeadKey]:

@@ -19,8 +19,10 @@ from normscope.network.settling.head_types import HeadEvidence, HeadKey, HeadTyp
 from normscope.network.watching.block_lists import BlockList
 from normscope.progress import Progress, silent
 
-_SMALL = 2.0**31
+_SMALL = 2.0**32
 """Parameters times positions: with fewer, all is measured in float64 at once."""
+_SAMPLE_WORK = 2.0**31
+"""Parameters times positions of the sample."""
 _SAMPLE = (64, 512)
 """The least and the most positions of the sample."""
 _SAME = 0.02
@@ -38,6 +40,8 @@ class TextPlan:
     climb: Climb | None = None
     trust: Mapping[HeadKey, Trust] = field(default_factory=dict)
     agreement: Mapping[HeadKey, Agreement] = field(default_factory=dict)
+    all_float64: bool = False
+    """Whether the sample was run in float64 at every scale."""
     remarks: tuple[str, ...] = ()
 
 
@@ -62,7 +66,7 @@ class Subject:
     def sample(self) -> list[Batch]:
         """A few rows of the batches; fewer of a larger model."""
         least, most = _SAMPLE
-        return some_rows(self.batches, int(min(max(_SMALL / max(self.parameters, 1), least), most)))
+        return some_rows(self.batches, int(min(max(_SAMPLE_WORK / max(self.parameters, 1), least), most)))
 
 
 class _Planner:
@@ -221,7 +225,8 @@ def plan_for(
     float64 = planner.wide and not planner.own_is_enough
     check = ABOVE if planner.can_check and chosen == (USUAL,) else None
     remarks = (*planner.remarks, *planner.too_large)
-    return TextPlan(chosen, float64, check, found, trust, planner.run.agreement.result(), remarks)
+    agreement, wide = planner.run.agreement.result(), planner.all_wide
+    return TextPlan(chosen, float64, check, found, trust, agreement, wide, remarks)
 
 
 def _first_line(error: Exception) -> str:
@@ -242,8 +247,11 @@ def _stay(found: HeadEvidence) -> float:
 
 
 def _scale_for(found: Climb, types: HeadTypes) -> float:
-    """The usual scale, or the first larger one that leaves fewer heads open, or layers if no head is seen."""
-    scales = [scale for scale in found.scales if scale >= USUAL] or [found.scales[-1]]
+    """The usual scale, or the first larger one that leaves fewer heads open, or layers if no head is seen.
+
+    Larger by two decades at least: just above the usual scale lies the end of precision, if anything.
+    """
+    scales = [s for s in found.scales if s == USUAL or s >= ABOVE] or [found.scales[-1]]
 
     def left_open(scale: float) -> int:
         if found.evidence[-1]:

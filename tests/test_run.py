@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -199,3 +200,25 @@ def test_a_journal_is_not_played_back_into_another_file(tmp_path):
             run.set_meta("new", 1)
     with Run(path) as run:
         assert run.meta == {"new": 1} and run.query("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_file_of_an_older_release_lacks_columns_until_it_is_written(tmp_path):
+    path = tmp_path / "run.db"
+    old = HeadRow(0, "h.0.attn", 0, 3, "argmax", 0.2, 1.1, 0.1, 0.0, 0.3, 2.0, 0.9, 1.5, 0.1)
+    with Run.create(path) as run, run.transaction():
+        run.write([old, SaturationRow(0, "h.0", 1, 0.9, 0.1, 10, 1024.0, converged=True)])
+    with sqlite3.connect(path) as db:
+        for column in ("converged", "settles_at", "unsettled", "overlap", "output", "attends"):
+            db.execute(f"ALTER TABLE head DROP COLUMN {column}")
+        db.execute("ALTER TABLE saturation DROP COLUMN settles_at")
+    before = path.read_bytes()
+    with Run(path) as run:
+        assert run.table(HeadRow)["settles_at"] == [None] and run.table(HeadRow)["type"] == ["argmax"]
+        assert run.table(SaturationRow)["settles_at"] == [None]
+    assert path.read_bytes() == before
+    new = replace(old, head=4, settles_at=8.0, attends={"name": "previous"})
+    with Run.create(path) as run, run.transaction():
+        run.write([new])
+    with Run(path) as run:
+        rows = [HeadRow(*values) for values in zip(*run.table(HeadRow).columns.values(), strict=True)]
+    assert rows == [old, new] and rows[1].attends == {"name": "previous"}

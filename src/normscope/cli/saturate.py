@@ -26,6 +26,7 @@ from normscope.cli.study_text import study_text
 from normscope.theory.measures.head_changes import changes_over_steps
 
 if TYPE_CHECKING:
+    from normscope.network.step_predictions import PredictionOptions
     from normscope.network.study import Study
     from normscope.rows import HeadRow, SimilarityRow
 
@@ -78,20 +79,23 @@ def saturate(
     if shown["sentence"] and run is None and len({(row.stage, row.step) for row in found.layers}) == 1:
         found = replace(found, warnings=(*found.warnings, NO_RUN_FILE))
     if json:
-        print_json(
-            {
-                "layers": found.layers,
-                "heads": found.heads,
-                "warnings": found.warnings,
-                "look_ahead": found.look_ahead,
-                "head_changes": changes_over_steps(found.heads),
-                "similarity": found.similarity,
-                **({"tasks": found.tasks} if more.task else {}),
-                **({"ablations": found.ablations} if more.ablate else {}),
-            }
-        )
+        print_json(_document(found, more))
     else:
         _print(found)
+
+
+def _document(found: Study, more: PredictionOptions) -> dict[str, Any]:
+    """What --json prints; predictions only if they were asked for."""
+    return {
+        "layers": found.layers,
+        "heads": found.heads,
+        "warnings": found.warnings,
+        "look_ahead": found.look_ahead,
+        "head_changes": changes_over_steps(found.heads),
+        "similarity": found.similarity,
+        **({"tasks": found.tasks} if more.task else {}),
+        **({"ablations": found.ablations} if more.ablate else {}),
+    }
 
 
 def _print(found: Study) -> None:

@@ -77,9 +77,7 @@ def watch_outputs(model: nn.Module, finished: Callable[[SeenCall], None]) -> Ite
     mode = _WeightsMode(finished)
 
     def handle(call: AttentionCall, proceed: Proceed, arguments: Sdpa | None) -> Tensor:
-        blocks = [
-            (_unseen_softmax(scores), (scores > HIDDEN)[:, 0].any(-1)) for _, _, scores in call.blocks()
-        ]
+        blocks = [(scores.softmax(-1), (scores > HIDDEN)[:, 0].any(-1)) for _, _, scores in call.blocks()]
         weights = torch.cat([weights for weights, _ in blocks], 2)
         entry = SeenCall(call, weights, torch.cat([sees for _, sees in blocks], 1))
         result = proceed()
@@ -91,12 +89,6 @@ def watch_outputs(model: nn.Module, finished: Callable[[SeenCall], None]) -> Ite
     with mode, intercept(model, handle):
         yield
     mode.finish(0)
-
-
-def _unseen_softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis, hidden from other taps on the same pass: it is no call of the model's."""
-    with torch._C.DisableTorchFunction():
-        return scores.softmax(-1)
 
 
 class _WeightsMode(TorchFunctionMode):

@@ -232,7 +232,36 @@ class MeasureRow:
     stage: str = ""
 
 
-Row = CheckpointRow | WeightRow | SaturationRow | HeadRow | SimilarityRow | ScalarRow | MeasureRow
+@dataclass(frozen=True)
+class OptimizerRow:
+    """Which optimizer updates a tensor from one step on, written when it changes.
+
+    `kind` is the optimizer's class, `momentum` its β (Adam's β₁), None if unknown. `coupled` says that weight
+    decay is added to the gradient. `weight_decay` is None where the weight rows have it.
+
+    >>> ns.OptimizerRow(step=1, tensor=0, kind="AdamW", momentum=0.9, coupled=False).kind
+    'AdamW'
+    """
+
+    step: int
+    tensor: int
+    kind: str
+    momentum: float | None
+    coupled: bool
+    weight_decay: float | None = None
+    stage: str = ""
+
+
+Row = (
+    CheckpointRow
+    | WeightRow
+    | SaturationRow
+    | HeadRow
+    | SimilarityRow
+    | ScalarRow
+    | MeasureRow
+    | OptimizerRow
+)
 TABLE_OF: dict[type, str] = {
     CheckpointRow: "checkpoint",
     WeightRow: "weight",
@@ -241,6 +270,7 @@ TABLE_OF: dict[type, str] = {
     SimilarityRow: "similarity",
     ScalarRow: "scalar",
     MeasureRow: "measure",
+    OptimizerRow: "optimizer",
 }
 
 

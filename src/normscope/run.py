@@ -200,7 +200,7 @@ class Run:
     def delete_after(self, step: int, stage: str = "") -> None:
         """Delete everything recorded after `step`, when training resumes from there."""
         for table in TABLE_OF.values():
-            self._change(f"DELETE FROM {table} WHERE stage = ? AND step > ?", (stage, step))
+            self.delete_rows(table, "stage = ? AND step > ?", (stage, step))
         self.delete_rows("similarity", "stage = ? AND other_step > ?", (stage, step))
 
     def delete_live_after(self, step: int, stage: str = "") -> tuple[int, int]:
@@ -212,7 +212,8 @@ class Run:
         after, where = "stage = ? AND step > ?", (stage, step or -1)
         counts = f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {after} AND {LIVE_ROWS}"
         (found,) = self.query(counts, where)
-        self.delete_rows("weight", f"{after} AND {LIVE_ROWS}", where)
+        for table, condition in (("weight", f"{after} AND {LIVE_ROWS}"), ("optimizer", after)):
+            self.delete_rows(table, condition, where)
         cleared = "grad_sumsq = NULL, grad_dot = NULL, lr = NULL, weight_decay = NULL"
         self._change(f"UPDATE weight SET {cleared} WHERE {after}", where)
         self.delete_rows("scalar", after, (stage, step))

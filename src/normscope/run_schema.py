@@ -73,6 +73,12 @@ CREATE TABLE similarity(
     cka REAL, cka_debiased REAL, pwcca REAL, tokens INTEGER,
     PRIMARY KEY(stage, step, other, module)) WITHOUT ROWID;
 """,
+    "optimizer": """
+CREATE TABLE optimizer(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, tensor INTEGER NOT NULL REFERENCES tensor(id),
+    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL, weight_decay REAL,
+    PRIMARY KEY(stage, tensor, step)) WITHOUT ROWID;
+""",
 }
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.

@@ -56,12 +56,14 @@ class Rates:
     def of_run(cls, source: Source, stage: str | None = None) -> Rates | None:
         """The rates that a run recorded, weight decay 0 if it recorded none; None without a learning rate.
 
-        `source` is a run or the path of a run file, `stage` one of its stages.
+        `source` is a run or the path of a run file, `stage` one of its stages. Parameters with different
+        rates are averaged here; a forecast takes them apart (`rate_groups`).
         """
         with opened_run(source) as run:
             if run is None:
                 raise UsageError(f"only a run file contains recorded rates; got {source!r}")
-            lr, decay = _scalar(run, "lr", stage), _scalar(run, "weight_decay", stage)
+            chosen = _stage_with_rates(run, stage)
+            lr, decay = scalar_pairs(run, "lr", chosen), scalar_pairs(run, "weight_decay", chosen)
         if not len(lr):
             return None
         decays = np.interp(lr[:, 0], decay[:, 0], decay[:, 1]) if len(decay) else np.zeros(len(lr))
@@ -92,14 +94,25 @@ def check_rates(lr: float, weight_decay: float) -> None:
         )
 
 
-def _scalar(run: Run, name: Literal["lr", "weight_decay"], stage: str | None) -> Array:
-    """Recorded (step, value) pairs; from the monitor's rows if no scalar was logged."""
-    where, arguments = ("AND stage = ?", (stage,)) if stage is not None else ("", ())
-    sql = f"SELECT step, avg(value) FROM scalar WHERE name = ? {where} GROUP BY step ORDER BY step"
-    rows = run.query(sql, (name, *arguments))
+def _stage_with_rates(run: Run, stage: str | None) -> str:
+    """The stage given, or the only one that has rates."""
+    if stage is not None:
+        return stage
+    sql = "SELECT stage FROM scalar WHERE name = 'lr' UNION SELECT stage FROM weight WHERE lr IS NOT NULL"
+    stages = [name for (name,) in run.query(sql)]
+    if len(stages) > 1:
+        names = ", ".join(map(repr, stages))
+        raise UsageError(f"several stages have rates ({names}): choose one with stage (--stage)")
+    return stages[0] if stages else ""
+
+
+def scalar_pairs(run: Run, name: Literal["lr", "weight_decay"], stage: str) -> Array:
+    """Recorded (step, value) pairs; the mean over a monitor's rows if no scalar was logged."""
+    sql = "SELECT step, value FROM scalar WHERE name = ? AND stage = ? ORDER BY step"
+    rows = run.query(sql, (name, stage))
     if not rows:
-        sql = f"SELECT step, avg({name}) FROM weight WHERE {name} IS NOT NULL {where} GROUP BY step"
-        rows = run.query(f"{sql} ORDER BY step", arguments)
+        sql = f"SELECT step, avg({name}) FROM weight WHERE {name} IS NOT NULL AND stage = ? GROUP BY step"
+        rows = run.query(f"{sql} ORDER BY step", (stage,))
     pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return pairs[np.isfinite(pairs).all(axis=1)]
 

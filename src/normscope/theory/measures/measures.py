@@ -86,7 +86,7 @@ def run_series(
         grouped = group(run, by=by, scope=scope, stage=stage)
         table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure), grouped.scope)
     elif measure in run.measure_names():
-        table = _recorded_by_plugin(run, measure, by, scope, _stage(run, stage))
+        table = _recorded_by_plugin(run, measure, by, scope, stage_of(run, stage))
     else:
         raise _unknown_measure(run, measure)
     found = []
@@ -149,7 +149,7 @@ def group(
     `pairs` says what θ′ is: the previous checkpoint ("checkpoints"), or the step before in a live run
     ("updates"). The default is "checkpoints" if the run has at least two.
     """
-    stage = _stage(run, stage)
+    stage = stage_of(run, stage)
     measured = _measured(run, stage)
     tensors = tensors_in_scope(measured, scope)
     names = _group_names(by, tensors)
@@ -162,7 +162,8 @@ def group(
     return Grouped(cube.steps, cube.previous, groups, scope_of(measured, scope), numel, *sums)
 
 
-def _stage(run: Run, stage: str | None) -> str:
+def stage_of(run: Run, stage: str | None) -> str:
+    """The stage that is meant: the one given, or the only one."""
     stages = run.stages()
     if not stages:
         raise RunFileError(

@@ -1,0 +1,122 @@
+"""From the backtests of the candidates to one forecast: who is believed, and how much.
+
+Candidates weigh by the inverse sixth power of their backtest error, so that close ones are combined and the
+others hardly count. The combination is believed as far as it beat the last value inside the known part:
+fully if its error was less than `SURE` of the last value's, not at all from `NO_BETTER` on. Trends and laws take
+part only while the series climbs: of norms that rest, fall or swing, none of a dozen forecasters beat the last
+value (docs/laws.md). The dynamics take part whenever the rates are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from normscope.theory.forecasts.candidates import (
+    DYNAMICS,
+    LAST,
+    TRENDS,
+    Candidate,
+    by_dynamics,
+    last_value,
+    law_candidates,
+)
+from normscope.theory.forecasts.local_trend import rises
+from normscope.theory.forecasts.past import Past
+from normscope.theory.forecasts.rolling_backtest import Rolling, roll
+from normscope.theory.laws.laws import Array
+
+SURE, NO_BETTER = 0.3, 0.5
+_SHARPNESS = 6.0
+_STILL = 1e-9  # a backtest error of the last value below which nothing moved
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """The candidates with their weights (which sum to 1), and how far they are believed against the last value.
+
+    `errors` are those that the same combination would have made in the backtest `rolling`.
+    """
+
+    past: Past
+    candidates: Mapping[str, Candidate]
+    weights: Mapping[str, float]
+    trust: float
+    rolling: Rolling
+    errors: Array
+
+    def moved(self, ahead: Array) -> Array:
+        """The forecast at `ahead`, as a distance from the last value."""
+        parts = [
+            weight * self.past.moved(self.candidates[name](self.past, ahead))
+            for name, weight in self.weights.items()
+        ]
+        return self.trust * np.sum(parts, axis=0) if parts else np.zeros(len(ahead))
+
+    @property
+    def method(self) -> str:
+        """dynamics, laws, trend or last value: what most of the forecast comes from."""
+        if self.trust < 0.5 or not self.weights:
+            return LAST
+        shares = {"dynamics": 0.0, "laws": 0.0, "trend": 0.0}
+        for name, weight in self.weights.items():
+            kind = "dynamics" if name == DYNAMICS else "trend" if name in TRENDS else "laws"
+            shares[kind] += weight
+        return max(shares, key=lambda kind: shares[kind])
+
+
+def combine(past: Past, forced: bool = False) -> Combination:
+    """Backtest every candidate that may take part, and weigh them.
+
+    `forced` forecasts by dynamics alone: what other rates would do cannot be read off the past.
+    """
+    if forced:
+        return _by_dynamics_alone(past)
+    taking_part = _taking_part(past)
+    rolling = roll(past, {LAST: last_value, **taking_part})
+    if not len(rolling) or not taking_part or rolling.score(LAST) <= _STILL:
+        return Combination(past, {}, {}, 0.0, rolling, rolling.errors[LAST])
+    weights = _weights(rolling, taking_part)
+    together = _together(rolling, weights)
+    trust = _trust(rolling, taking_part)
+    errors = rolling.errors[LAST] + trust * (together - rolling.errors[LAST])
+    return Combination(past, taking_part, weights, trust, rolling, errors)
+
+
+def _taking_part(past: Past) -> dict[str, Candidate]:
+    found: dict[str, Candidate] = {DYNAMICS: by_dynamics} if past.groups else {}
+    return {**found, **TRENDS, **law_candidates()} if rises(past) else found
+
+
+def _by_dynamics_alone(past: Past) -> Combination:
+    rolling = roll(past, {LAST: last_value, DYNAMICS: by_dynamics})
+    return Combination(past, {DYNAMICS: by_dynamics}, {DYNAMICS: 1.0}, 1.0, rolling, rolling.errors[DYNAMICS])
+
+
+def _weights(rolling: Rolling, names: Mapping[str, Candidate]) -> dict[str, float]:
+    if not names:
+        return {}
+    scores = np.array([rolling.score(name) for name in names])
+    floor = 1e-3 * rolling.score(LAST) + 1e-12  # errors below are rounding
+    raw = (np.maximum(scores, floor) / max(scores.min(), floor)) ** -_SHARPNESS
+    return dict(zip(names, (raw / raw.sum()).tolist(), strict=True))
+
+
+def _together(rolling: Rolling, weights: Mapping[str, float]) -> Array:
+    """The errors of the weighted candidates together."""
+    added: Array = np.sum([weight * rolling.errors[name] for name, weight in weights.items()], axis=0)
+    return added
+
+
+def _trust(rolling: Rolling, names: Mapping[str, Candidate]) -> float:
+    """By how much trends, or the dynamics, beat the last value.
+
+    Laws have no say: they are fitted to the whole past, and a good fit of the past hides what is changing.
+    """
+    trends = _weights(rolling, {name: names[name] for name in names if name in TRENDS})
+    rivals = [rolling.rate(_together(rolling, trends))] if trends else []
+    rivals += [rolling.score(DYNAMICS)] if DYNAMICS in names else []
+    ratio = min(rivals) / rolling.score(LAST)
+    return float(np.clip((NO_BETTER - ratio) / (NO_BETTER - SURE), 0.0, 1.0))

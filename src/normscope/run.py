@@ -210,10 +210,10 @@ class Run:
         sums stay (only a scan writes the maximum); of a row that has both, the columns of the scan.
         """
         after, where = "stage = ? AND step > ?", (stage, step or -1)
-        counts = f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {after} AND {LIVE_ROWS}"
-        (found,) = self.query(counts, where)
-        for table, condition in (("weight", f"{after} AND {LIVE_ROWS}"), ("optimizer", after)):
-            self.delete_rows(table, condition, where)
+        live = f"{after} AND {LIVE_ROWS}"
+        (found,) = self.query(f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {live}", where)
+        self.delete_rows("weight", live, where)
+        self.delete_rows("optimizer", after, where)
         cleared = "grad_sumsq = NULL, grad_dot = NULL, lr = NULL, weight_decay = NULL"
         self._change(f"UPDATE weight SET {cleared} WHERE {after}", where)
         self.delete_rows("scalar", after, (stage, step))

@@ -1,8 +1,8 @@
 """What the optimizer applied to each tensor of a run: rate, decay, kind and momentum, as they were recorded.
 
 A monitor records learning rate and weight decay in every weight row, kind and momentum in the table
-`optimizer`. A run of the lab records one learning rate for all tensors and, in `optimizer`, the weight decay of
-each. Of any other run only the scalars lr and weight_decay may be known: they count for all tensors.
+`optimizer`. A run of the lab records one learning rate for all tensors and, in `optimizer`, the weight
+decay of each. Of any other run only the scalars lr and weight_decay may be known: they count for all tensors.
 """
 
 from __future__ import annotations

@@ -42,32 +42,46 @@ class Drive:
     weights: Array
 
 
-def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:
-    """(A, S) with ρ²_end = A·ρ²_start + S·D, for every interval between increasing `edges`.
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What the updates of each interval do: ρ²_end = kept·ρ²_start + first·a + second·d.
 
-    The drive D is constant in an interval. An interval is divided into pieces, at most SEGMENTS in all,
-    with constant rates in each and a sum in closed form: exact for constant rates, the midpoint rule
-    for a schedule.
+    `first` is Σ η and `second` is Σ η² over the updates of the interval, each less what decays after it.
     """
-    pieces = np.clip(np.diff(edges), 1, max(SEGMENTS // max(len(edges) - 1, 1), 8)).astype(int)
-    kept, gained = np.ones(len(pieces)), np.zeros(len(pieces))
-    for i, count in enumerate(pieces):
-        cuts = np.linspace(edges[i], edges[i + 1], count + 1)
-        lengths = np.diff(cuts)
-        # the update that leads to step t uses the rate just before step t
-        eta, decay = rates.at((cuts[:-1] + cuts[1:]) / 2)
-        kept[i], gained[i] = _chain(1.0 - eta * decay, eta**2, lengths)
-    return kept, gained
+
+    kept: Array
+    first: Array
+    second: Array
 
 
-def _chain(factor: Array, squared: Array, lengths: Array) -> tuple[float, float]:
-    """Compose ρ² ← f²·ρ² + η²·D, repeated `length` times in each piece."""
-    log = 2 * np.log(np.maximum(factor, 1e-12))
-    shrink = np.exp(lengths * log)
+def steps_between(edges: Array, rates: Rates) -> Steps:
+    """The coefficients of ρ² ← (1 − ηλ)²·ρ² + η·a + η²·d over every interval between increasing `edges`.
+
+    An interval is divided into pieces, at most SEGMENTS in all, with constant rates in each and a sum in
+    closed form: exact for constant rates, the midpoint rule for a schedule.
+    """
+    count = len(edges) - 1
+    pieces = np.clip(np.diff(edges), 1, max(SEGMENTS // max(count, 1), 8)).astype(int)
+    interval = np.repeat(np.arange(count), pieces)
+    ends = np.cumsum(pieces)
+    number = np.arange(len(interval)) - (ends - pieces)[interval]
+    length = (np.diff(edges) / pieces)[interval]
+    # the update that leads to step t uses the rate just before step t
+    eta, decay = rates.at(edges[:-1][interval] + (number + 0.5) * length)
+    log = 2 * np.log(np.maximum(1.0 - eta * decay, 1e-12))
+    lost = np.cumsum(log * length)
+    later = np.exp(lost[ends - 1][interval] - lost) if count else lost
     rate = -np.expm1(log)
-    inside = np.where(rate > 1e-12, -np.expm1(lengths * log) / np.where(rate > 1e-12, rate, 1.0), lengths)
-    later = np.append(np.cumprod(shrink[::-1])[::-1][1:], 1.0)
-    return float(np.prod(shrink)), float((squared * inside * later).sum())
+    inside = np.where(rate > 1e-12, -np.expm1(log * length) / np.where(rate > 1e-12, rate, 1.0), length)
+    parts = log * length, eta * inside * later, eta**2 * inside * later
+    sums = [np.bincount(interval, part, count) for part in parts]
+    return Steps(np.exp(sums[0]), sums[1], sums[2])
+
+
+def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:
+    """(A, S) with ρ²_end = A·ρ²_start + S·D, for every interval between increasing `edges`."""
+    found = steps_between(edges, rates)
+    return found.kept, found.second
 
 
 def drive(steps: Array, sumsq: Array, rates: Rates) -> Drive:

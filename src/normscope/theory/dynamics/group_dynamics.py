@@ -1,4 +1,4 @@
-"""The norm recursion of each parameter group, continued, and their sum."""
+"""The norm recursion of each parameter group, continued; the sum of the groups; where each comes to rest."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from normscope.theory.dynamics.dynamics import Equilibrium, drive, equilibrium, expected_drive, transitions
+from normscope.theory.dynamics.dynamics import Equilibrium, steps_between
+from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, decay_factor, group_drive
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
+
+_SETTLED = 0.01  # relative distance of ρ² from its equilibrium that counts as settled
 
 
 def continue_groups(
@@ -19,32 +22,85 @@ def continue_groups(
 
     `futures` are the rates of each group from its last step on; by default the last ones are kept.
     """
-    plans = [None] * len(groups) if futures is None else list(futures)
+    plans: Sequence[Rates | None] = [None] * len(groups) if futures is None else futures
     curves = [continue_group(each, ahead, plan) for each, plan in zip(groups, plans, strict=True)]
-    return np.sum(curves, axis=0) if curves else np.zeros(len(ahead))
+    total: Array = np.sum(curves, axis=0) if curves else np.zeros(len(ahead))
+    return total
 
 
 def continue_group(group: RateGroup, ahead: Array, future: Rates | None = None) -> Array:
-    """ρ² of one group at the steps `ahead`."""
+    """ρ² of one group at the steps `ahead`: its drive, with a trend that fades out, against weight decay.
+
+    A drive that shrinks the norm is continued as a share of ρ², so that ρ² stays positive. Where the
+    learning rate is zero nothing moves.
+    """
+    found = group_drive(group)
     now, sumsq = float(group.steps[-1]), float(group.sumsq[-1])
-    if future is None:
-        future = Rates(np.zeros(1), *(np.array([rate]) for rate in group.last_rates))
-    late = group.steps >= group.steps[0] + (now - group.steps[0]) / 2
-    steps, values = group.steps[late], group.sumsq[late]
-    if len(steps) < 2:
-        return np.full(len(ahead), sumsq)
-    kept, gained = transitions(steps, group.rates)
-    total = float(gained.sum())
-    level = float((values[1:] - kept * values[:-1]).sum()) / total if total > 0 else 0.0
-    kept, gained = transitions(np.concatenate([[now], ahead]), future)
-    out = np.empty(len(ahead))
-    for i, (a, s) in enumerate(zip(kept, gained, strict=True)):
-        sumsq = max(a * sumsq + s * level, 0.0)
-        out[i] = sumsq
+    if found is None or sumsq <= 0:
+        return np.full(len(ahead), max(sumsq, 0.0))
+    edges = np.concatenate([[now], np.asarray(ahead, dtype=np.float64)])
+    steps = steps_between(edges, acting_rates(group, future or _constant(*group.last_rates)))
+    gained = found.growth(steps) * found.factor((edges[1:] + edges[:-1]) / 2)
+    out, last = np.empty(len(ahead)), sumsq
+    for i, (kept, gain) in enumerate(zip(steps.kept, gained, strict=True)):
+        last = kept * last + gain if gain >= 0 else kept * last * np.exp(gain / sumsq)
+        out[i] = last
     return out
 
 
-def group_equilibrium(group: RateGroup, lr: float, weight_decay: float, now: float) -> Equilibrium:
-    """Where growth and decay of a group balance under constant rates, seen from step `now`."""
-    found = expected_drive(drive(group.steps, group.sumsq, group.rates))
-    return equilibrium(found, float(group.sumsq[-1]), lr, weight_decay, now)
+def _constant(lr: float, weight_decay: float) -> Rates:
+    return Rates(np.zeros(1), np.array([lr]), np.array([weight_decay]))
+
+
+def group_equilibrium(
+    group: RateGroup, lr: float, weight_decay: float, now: float | None = None
+) -> Equilibrium:
+    """Where growth and decay of a group balance under constant rates, seen from step `now` (its last one).
+
+    `why_no_equilibrium` says why there is none.
+    """
+    found = group_drive(group)
+    if found is None or why_no_equilibrium(group, lr, weight_decay):
+        return Equilibrium(False, None, None, None, None, None, None, lr, weight_decay)
+    shrink = (1.0 - lr * weight_decay * (decay_factor(group) or 0.0)) ** 2
+    pace = -float(np.log(shrink))
+    step = float(group.steps[-1]) if now is None else now
+    then = np.array([step + 1 / pace])
+    level = (lr * found.aligned + lr**2 * found.diffusive) * float(found.factor(then)[0])
+    rest = level / (1.0 - shrink)
+    away = abs(float(group.sumsq[-1]) / rest - 1)
+    steps = int(np.ceil(np.log(away / _SETTLED) / pace)) if away > _SETTLED else 0
+    norm, wide = float(np.sqrt(rest)), float(np.exp(0.98 * _uncertainty(group, found, lr, then)))
+    half, angle = int(np.ceil(np.log(2) / pace)), float(np.sqrt(1.0 - shrink))
+    return Equilibrium(True, norm, norm / wide, norm * wide, steps, half, angle, lr, weight_decay)
+
+
+def why_no_equilibrium(group: RateGroup, lr: float, weight_decay: float) -> str | None:
+    """Why nothing balances the growth of a group, as a clause; None if something does."""
+    found, factor = group_drive(group), decay_factor(group)
+    if lr == 0:
+        return "with learning rate 0 the norm no longer moves"
+    if weight_decay == 0:
+        return "without weight decay nothing balances the growth"
+    if factor is None:
+        return (
+            f"the weight decay of {group.kind or 'this optimizer'} is added to the gradient, which is then "
+            "rescaled: how strongly it acts is unknown"
+        )
+    if lr * weight_decay * factor >= 1:
+        return "learning rate × weight decay is 1 or more: one step erases the parameters"
+    if found is None or lr * found.aligned + lr**2 * found.diffusive <= 0:
+        return "the updates shrink the norm even without weight decay"
+    return None
+
+
+def _uncertainty(group: RateGroup, found: GroupDrive, lr: float, then: Array) -> float:
+    """Standard deviation of the logarithm of the drive at equilibrium.
+
+    It is made of the scatter of the drive, all that its trend may still change it, and, at another rate,
+    the third of the change by which the split between η and η² is uncertain.
+    """
+    before = float(group.rates.at(np.array([found.middle]))[0][0])
+    changed = abs(np.log(lr / before)) / 3 if before > 0 else 1.0
+    trend = found.slope * np.log(max(float(then[0]) / max(found.middle, 1.0), 1.0))
+    return float(np.sqrt(found.error**2 + trend**2 + changed**2))

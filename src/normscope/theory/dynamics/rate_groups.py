@@ -48,10 +48,18 @@ class RateGroup:
     def until(self, step: float) -> RateGroup:
         """Only what was known at `step`: its points and rates up to there."""
         kept = self.steps <= step
-        sums = {name: getattr(self, name) for name in ("previous", "dot", "sumsq_delta")}
-        cut = {name: None if values is None else values[kept] for name, values in sums.items()}
-        rates = rates_until(self.rates, step)
-        return replace(self, rates=rates, steps=self.steps[kept], sumsq=self.sumsq[kept], **cut)
+        previous, dot, delta = (
+            None if values is None else values[kept] for values in (self.previous, self.dot, self.sumsq_delta)
+        )
+        return replace(
+            self,
+            rates=rates_until(self.rates, step),
+            steps=self.steps[kept],
+            sumsq=self.sumsq[kept],
+            previous=previous,
+            dot=dot,
+            sumsq_delta=delta,
+        )
 
     @property
     def last_rates(self) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from normscope.theory.laws.laws import Array
 
 SURE, NO_BETTER = 0.3, 0.5
 _SHARPNESS = 6.0
+_HANDICAP = {DYNAMICS: 0.3}  # times its error: it alone knows what the rates will do
 _STILL = 1e-9  # a backtest error of the last value below which nothing moved
 
 
@@ -98,7 +99,7 @@ def _by_dynamics_alone(past: Past) -> Combination:
 def _weights(rolling: Rolling, names: Mapping[str, Candidate]) -> dict[str, float]:
     if not names:
         return {}
-    scores = np.array([rolling.score(name) for name in names])
+    scores = np.array([_HANDICAP.get(name, 1.0) * rolling.score(name) for name in names])
     floor = 1e-3 * rolling.score(LAST) + 1e-12  # errors below are rounding
     raw = (np.maximum(scores, floor) / max(scores.min(), floor)) ** -_SHARPNESS
     return dict(zip(names, (raw / raw.sum()).tolist(), strict=True))

@@ -1,0 +1,70 @@
+"""The 95 % interval of a forecast, from the errors that the same forecast made inside the known part.
+
+The half-width, as a distance from the forecast (a difference of logarithms for a norm), is
+
+    trust·(MOVE·|move| + SPREAD·spread + ERROR·worst) + (1 − trust)·SWING·√swing,      times √min(1, h/H)
+
+`move` is the distance of the forecast from the last value, `spread` the standard deviation between local trends,
+`worst` the largest error of the forecast in its backtest, `swing` that of the last value; h is the horizon and
+terms that do not depend on it shrink below H. The four factors are conformal: quantile regression on real
+trainings chose their proportions, and the 95 % quantile of |error|/half-width over these trainings their scale
+(`python -m benchmarks.forecast --calibrate`). Distances are logarithms, so no interval of a norm reaches zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from normscope.theory.forecasts.candidates import LAST, TRENDS
+from normscope.theory.forecasts.combination import Combination
+from normscope.theory.laws.laws import Array
+
+MOVE, SPREAD, ERROR, SWING = 0.3, 1.5, 0.5, 1.4
+FULL_HORIZON = 0.2876  # log 4/3: a forecast by a third of what is known
+UNKNOWN_SWING = 0.25  # without a backtest: what a norm may do while the run doubles
+_LEAST = 1e-6  # no interval has zero width: sums are exact to about this
+_NOISE = 2.0
+
+
+def features(found: Combination, ahead: Array, moved: Array) -> Array:
+    """The four terms at the steps `ahead`, [4, steps], without their factors."""
+    shrink = np.sqrt(np.minimum(1.0, found.past.horizon(ahead) / FULL_HORIZON))
+    worst, swing = _worst(found.errors), _worst(found.rolling.errors[LAST])
+    if not len(found.rolling):
+        swing = UNKNOWN_SWING
+    return np.stack(
+        [
+            np.abs(moved),
+            found.trust * _spread(found, ahead),
+            found.trust * worst * shrink,
+            (1 - found.trust) * np.sqrt(swing) * shrink,
+        ]
+    )
+
+
+def half_width(found: Combination, ahead: Array, moved: Array) -> Array:
+    """The half-width of the 95 % interval at the steps `ahead`."""
+    factors = np.array([MOVE, SPREAD, ERROR, SWING])
+    width: Array = factors @ features(found, ahead, moved)
+    return np.maximum(width, _NOISE * _noise(found) + _LEAST)
+
+
+def _worst(errors: Array) -> float:
+    return float(np.abs(errors).max()) if len(errors) else 0.0
+
+
+def _spread(found: Combination, ahead: Array) -> Array:
+    """Standard deviation between the local trends, where they take part."""
+    trends = [candidate for name, candidate in found.candidates.items() if name in TRENDS]
+    if not trends:
+        return np.zeros(len(ahead))
+    deviation: Array = np.std([found.past.moved(each(found.past, ahead)) for each in trends], axis=0)
+    return deviation
+
+
+def _noise(found: Combination) -> float:
+    """Standard deviation of single points around their neighbours, in the later half."""
+    late = found.past.moved(found.past.values[len(found.past.values) // 2 :])
+    if len(late) < 3:
+        return 0.0
+    return float(np.median(np.abs(late[2:] - 2 * late[1:-1] + late[:-2]))) / (0.6745 * np.sqrt(6.0))

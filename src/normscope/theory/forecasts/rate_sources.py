@@ -1,0 +1,94 @@
+"""Which rates a forecast knows: recorded by the run, in columns of a log, or given as a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from normscope.errors import UsageError
+from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series
+from normscope.theory.forecasts.past import groups_known_at
+from normscope.theory.forecasts.plan import Plan, planned
+from normscope.theory.measures.time_series import Series
+
+CHANGING = 0.05  # a relative change of the rate over the last tenth of a run that is pointed out
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRates:
+    """The parameter groups with the rates of past and future; empty if no rates are known.
+
+    `forced`: the plan departs from what the run did, so that only the recursion can say what follows.
+    """
+
+    groups: tuple[RateGroup, ...] = ()
+    futures: tuple[Rates, ...] = ()
+    forced: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: float) -> KnownRates:
+    """The rates of a series of norms; `recorded` are the groups that its run recorded."""
+    now = float(series.steps[-1])
+    groups = _from(recorded, float(series.steps[0]))
+    if not recorded:
+        return _given(series, plan, now, to)
+    if not groups_known_at(groups, now):
+        if plan.given:
+            raise UsageError(
+                f"{series.name}: too few points up to step {now:.0f} to see what the rates do; "
+                "leave out learning rate, weight decay and schedule"
+            )
+        return KnownRates()
+    futures = planned(plan, [group.until(now) for group in groups], to)
+    return KnownRates(groups, futures, plan.given, _recorded_notes(groups, plan, now, to))
+
+
+def _from(groups: Sequence[RateGroup], first: float) -> tuple[RateGroup, ...]:
+    """The groups without the points before the first one of the series."""
+    return tuple(_since(group, first) for group in groups)
+
+
+def _since(group: RateGroup, first: float) -> RateGroup:
+    kept = group.steps >= first
+    sums = {name: getattr(group, name) for name in ("previous", "dot", "sumsq_delta")}
+    cut = {name: None if values is None else values[kept] for name, values in sums.items()}
+    return replace(group, steps=group.steps[kept], sumsq=group.sumsq[kept], **cut)
+
+
+def _given(series: Series, plan: Plan, now: float, to: float) -> KnownRates:
+    """One group with the rates of the plan, which the past is assumed to have had."""
+    if not plan.given:
+        return KnownRates()
+    rates = plan.rates(None, now, to)
+    past = rates if plan.whole else Rates(np.zeros(1), *(rate[:1] for rate in (rates.lr, rates.weight_decay)))
+    group = group_of_series(series, past)
+    note = "no learning rate was recorded: the run so far is assumed to have had the rates given"
+    changed = plan.schedule is not None and plan.schedule != "constant"
+    return KnownRates((group,), (past.then(now, rates),), changed, (note,))
+
+
+def _recorded_notes(groups: Sequence[RateGroup], plan: Plan, now: float, to: float) -> tuple[str, ...]:
+    notes = []
+    if any(group.assumed for group in groups):
+        notes.append("one learning rate and weight decay was recorded: all parameters are assumed to have it")
+    known = max(float(group.rates.steps[-1]) for group in groups)
+    if not plan.given and now < known:
+        notes.append(f"the rates recorded up to step {min(known, to):,.0f} count as the plan")
+    if not plan.given and to > known and _still_changing(groups, known):
+        notes.append(
+            f"the learning rate was still changing at step {known:,.0f}, and is assumed to stay as it is there; "
+            "give the schedule (--lr, --schedule or --plan) if it goes on"
+        )
+    if plan.given and len(groups) > 1:
+        notes.append("the rates given are those of the largest group; the others keep their ratio to it")
+    return tuple(notes)
+
+
+def _still_changing(groups: Sequence[RateGroup], known: float) -> bool:
+    ends = np.array([0.9 * known, known])
+    rates = [group.rates.at(ends)[0] for group in groups]
+    return any(abs(late - early) > CHANGING * max(early, late) for early, late in rates)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from normscope.checkpoints.formats.tensorflow.leveldb import MAGIC, _masked_crc
+from normscope.checkpoints.formats.tensorflow.crc32c import masked_crc
+from normscope.checkpoints.formats.tensorflow.leveldb import MAGIC
 
 
 def varint(value):
@@ -27,7 +28,7 @@ def block(entries, compress):
     content += (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
     content = compress(content)
     kind = b"\0" if compress is bytes else b"\1"
-    return content, kind + _masked_crc(content + kind).to_bytes(4, "little")
+    return content, kind + masked_crc(content + kind).to_bytes(4, "little")
 
 
 def write_table(path, pairs, per_block, compress):

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from normscope.checkpoints.formats.tensorflow.leveldb import _masked_crc
+from normscope.checkpoints.formats.tensorflow.crc32c import masked_crc
 from normscope.checkpoints.series.discovery import find_series
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import NormscopeError
@@ -167,7 +167,7 @@ def repair(files, name):
         for end in range(20, len(data) - 53):
             if data[end] == 0 and end + 5 < len(data):
                 size = end
-                fixed = data[: end + 1] + _masked_crc(data[: end + 1]).to_bytes(4, "little") + data[end + 5 :]
+                fixed = data[: end + 1] + masked_crc(data[: end + 1]).to_bytes(4, "little") + data[end + 5 :]
                 if size == seed_block_size(name):
                     files[name] = fixed
                     return
@@ -177,7 +177,7 @@ def repair(files, name):
 def seed_block_size(name):
     seed = bundle(name.removesuffix(".index"))[name]
     for end in range(20, len(seed) - 53):
-        if seed[end] == 0 and _masked_crc(seed[: end + 1]) == int.from_bytes(
+        if seed[end] == 0 and masked_crc(seed[: end + 1]) == int.from_bytes(
             seed[end + 1 : end + 5], "little"
         ):
             return end

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from normscope.errors import SeriesError, UsageError
-from normscope.theory.measures.time_series import Series, clean_series, read_csv, reference
+from normscope.theory.measures.time_series import Series, clean_series, reference
 
 
 def test_reference_series_are_the_published_points():
@@ -39,45 +39,6 @@ def test_thinning_keeps_measured_points_and_both_ends():
     np.testing.assert_array_equal(thinned.values, np.sqrt(thinned.steps))
 
 
-def test_csv_takes_norm_or_the_first_other_column_or_the_named_one(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("loss,step,norm\n9,0,1\n8,10,2\n7,20,\n")
-    assert read_csv(path).values[:2].tolist() == [1, 2] and np.isnan(read_csv(path).values[2])
-    assert read_csv(path, "loss").values.tolist() == [9, 8, 7]
-    path.write_text("step,rms\n0,1\n\n5,2\n")
-    assert read_csv(path).unit == "rms" and read_csv(path).steps.tolist() == [0, 5]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        ("a,b\n1,2\n", "columns step and norm"),
-        ("step,norm\n1,x\n", "row 2"),
-        ("step,norm\n1\n", "row 2"),
-        ("step,norm\nnan,1\n", "not a finite number"),
-        ("step,norm\n1e300,1\n", "2\\^53"),
-    ],
-)
-def test_bad_csv_is_one_sentence(tmp_path, text, message):
-    path = tmp_path / "bad.csv"
-    path.write_text(text)
-    with pytest.raises(SeriesError, match=message):
-        read_csv(path)
-
-
-def test_missing_column_missing_file_and_binary_file(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("step,norm\n1,2\n")
-    with pytest.raises(UsageError, match="it has step, norm"):
-        read_csv(path, "loss")
-    with pytest.raises(UsageError, match="no file"):
-        read_csv(tmp_path / "none.csv")
-    path.write_bytes(b"\xff\xfe\x00\x80" * 10)
-    with pytest.raises(SeriesError, match="cannot read"):
-        read_csv(path)
-
-
 def test_lengths_and_shapes_are_checked():
     with pytest.raises(SeriesError, match="2 steps but 3 values"):
         Series("s", np.arange(2), np.ones(3))
@@ -85,3 +46,11 @@ def test_lengths_and_shapes_are_checked():
         Series("s", np.arange(2), np.ones((2, 1)))
     with pytest.raises(SeriesError, match="expected numbers"):
         Series("s", np.arange(2), ["a", "b"])
+
+
+def test_notes_are_carried_and_do_not_make_series_different():
+    plain, noted = Series("s", [1, 2], [3, 4]), Series("s", [1, 2], [3, 4], notes=["step column: 'Step'"])
+    assert plain == noted and hash(plain) == hash(noted) and repr(plain) == repr(noted)
+    assert noted.messages == ("step column: 'Step'",) and clean_series(noted).series.notes == noted.notes
+    with pytest.raises(UsageError, match="notes must be"):
+        Series("s", [1], [2], notes=[3])

@@ -15,7 +15,10 @@ from normscope.cli.option_groups import argument, option
 # -- what a command reads ------------------------------------------------------------
 
 RunArgument = Annotated[Path, argument("RUN", "A run file.")]
-SERIES = "A run file, a CSV file with the columns step and norm, or a bundled series (t5-base)."
+SERIES = (
+    "A run file, a log with steps and norms (CSV, JSON, TensorBoard, MLflow, Parquet, trainer_state.json), "
+    "or a bundled series (t5-base)."
+)
 SeriesArgument = Annotated[str, argument("SOURCE", SERIES)]
 FirstSeriesArgument = Annotated[str, argument("A", SERIES)]
 SecondSeriesArgument = Annotated[str, argument("B", SERIES)]
@@ -48,11 +51,15 @@ BUDGET = "budget"  # growth, radial and diffusive together: columns of a table, 
 
 
 def _measure(*names: str) -> Any:
-    text = f"Measure of a run ({', '.join(names)}) or column of a CSV file. [default: norm]"
+    text = f"Measure of a run ({', '.join(names)}) or column of a log. [default: norm]"
     return option("--measure -m --column", "NAME", text, *names)
 
 
 Measure = Annotated[str | None, _measure(*MEASURES)]
+LogColumn = Annotated[
+    str | None,
+    option("--column -m --measure", "NAME", "Column of a log. [default: the only one that can be the norm]"),
+]
 ShownMeasure = Annotated[str | None, _measure(*MEASURES, BUDGET)]
 By = Annotated[
     str,

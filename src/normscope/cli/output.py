@@ -72,6 +72,12 @@ def print_doubts(findings: Sequence[Finding], json: bool) -> None:
         print(printable(sentence), file=sys.stderr if json else sys.stdout)
 
 
+def print_remarks(notes: Sequence[str], json: bool) -> None:
+    """Print what is to be said about a log; with --json on stderr, if its JSON has no place for it."""
+    for note in notes:
+        print(printable(note), file=sys.stderr if json else sys.stdout)
+
+
 def print_notes(warnings: Iterable[str]) -> None:
     """Print warnings about a result, after it."""
     for warning in warnings:

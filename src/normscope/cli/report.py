@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from normscope.cli.options import JsonFlag, OpenFlag, Output, ReportArgument
+from normscope.cli.options import JsonFlag, LogColumn, OpenFlag, Output, ReportArgument
 from normscope.cli.output import print_file
 
 EXAMPLES = ("normscope report run.db", "normscope report sweep/ -o sweep.html --open")
@@ -14,6 +14,7 @@ EXAMPLES = ("normscope report run.db", "normscope report sweep/ -o sweep.html --
 def report(
     source: ReportArgument,
     output: Output = Path("report.html"),
+    measure: LogColumn = None,
     open_: OpenFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -24,7 +25,7 @@ def report(
     from normscope.theory.measures.series_sources import source_findings
     from normscope.views.reports.report import report as write_report
 
-    path = write_report(source, output)
+    path = write_report(source, output, measure=measure)
     print_file("report", path, json, ": open it in any browser", source_findings(source))
     if open_ and not _opened(path):
         print("no browser could be started here; open the file yourself", file=sys.stderr)

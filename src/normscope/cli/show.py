@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import By, JsonFlag, SeriesArgument, ShownMeasure, extent
-from normscope.cli.output import console, print_doubts, print_json, print_table
+from normscope.cli.output import console, print_doubts, print_json, print_remarks, print_table
 
 if TYPE_CHECKING:
     from normscope.theory.measures.long_table import LongTable
@@ -38,6 +38,7 @@ def show(
 
     found = long_table(source, measure, by=by, **chosen)
     print_doubts(found.findings, json)
+    print_remarks(found.notes, json)
     if json:
         print_json(found.table)
     elif by == "total":

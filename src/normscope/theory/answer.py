@@ -142,7 +142,7 @@ def series_results(norms: Series) -> Results:
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
-        forecast=_forecast(norms, None),
+        forecast=_forecast(replace(norms, notes=()), None),  # the fit says them
     )
 
 

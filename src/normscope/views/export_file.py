@@ -13,7 +13,7 @@ from normscope.errors import MissingExtra, RunFileError, UsageError
 from normscope.run import Run
 from normscope.run_schema import is_run_file
 from normscope.table import Table
-from normscope.theory.measures.series_sources import Source, load_one
+from normscope.theory.measures.series_sources import Selection, Source, load_one, refuse_measure
 
 COLUMNS = (
     *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
@@ -40,11 +40,12 @@ def weight_table(run: Run) -> Table:
     return Table.from_rows(COLUMNS, rows)
 
 
-def export(source: Source, output: str | os.PathLike[str]) -> Path:
+def export(source: Source, output: str | os.PathLike[str], *, measure: str | None = None) -> Path:
     """Write the weight statistics of a run to a .csv or .parquet file; the name's ending decides.
 
-    `source` is as in `series`; `output` is the file to write. A CSV file or a bundled series such as
-    `t5-base` has no statistics per tensor: its steps and values are written.
+    `source` is as in `series`; `output` is the file to write. A training log or a bundled series such as
+    `t5-base` has no statistics per tensor: its steps and values are written. `measure` names the column of a
+    log that has several.
 
     >>> import tempfile
     >>> path = ns.export("t5-base", tempfile.mkdtemp() + "/t5.csv")
@@ -55,7 +56,7 @@ def export(source: Source, output: str | os.PathLike[str]) -> Path:
     writers: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
     if target.suffix not in writers:
         raise UsageError(f"cannot export to {target.name!r}: the name must end in .csv or .parquet")
-    table = _table(source)
+    table = _table(source, measure)
     try:
         with atomic_write(target) as part:
             writers[target.suffix](table, part)
@@ -66,13 +67,14 @@ def export(source: Source, output: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _table(source: Source) -> Table:
+def _table(source: Source, measure: str | None) -> Table:
     if isinstance(source, Run):
+        refuse_measure(source, measure, "all statistics of a run are written")
         return weight_table(source)
     if isinstance(source, str | Path) and is_run_file(Path(source)):
         with Run(source) as run:
-            return weight_table(run)
-    series = load_one(source)
+            return _table(run, measure)
+    series = load_one(source, Selection(measure))
     scope = {"scope": [series.scope] * len(series)} if series.scope else {}
     return Table({"step": series.steps.tolist(), series.unit or "value": series.values.tolist(), **scope})
 

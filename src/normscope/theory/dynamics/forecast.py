@@ -163,7 +163,7 @@ def forecast_series(series: Series, to: int, plan: Plan = Plan(), recorded: Rate
         )
     ahead = np.unique(np.linspace(steps[-1], to, CURVE_POINTS)[1:].round())
     result = _by_law(cleaned.series, steps, values, ahead)
-    result = replace(result, notes=(*cleaned.notes, *result.notes))
+    result = replace(result, notes=(*series.notes, *cleaned.notes, *result.notes))
     rates = _rates(plan, recorded, steps[-1], float(to))
     if rates is not None and (values > 0).all():
         result = _by_dynamics(result, steps, values, ahead, rates, plan)

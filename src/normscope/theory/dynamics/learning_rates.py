@@ -15,8 +15,9 @@ from normscope.option_checks import check_number
 from normscope.run import Run
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.log_series import schedule_series
 from normscope.theory.measures.series_sources import Source, opened_run
-from normscope.theory.measures.time_series import Series, read_csv
+from normscope.theory.measures.time_series import Series
 
 SEGMENTS = 4096
 
@@ -138,7 +139,7 @@ def is_file(schedule: str | os.PathLike[str] | None) -> bool:
 
 
 def _from_csv(name: str, weight_decay: float) -> Rates:
-    series = read_csv(name)
+    series = schedule_series(name)
     if len(series) < 2 or not np.isfinite(series.values).all():
         raise SeriesError(f"{name}: expected at least two finite learning rates (columns step, lr)")
     order = np.argsort(series.steps, kind="stable")

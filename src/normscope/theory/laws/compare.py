@@ -257,7 +257,14 @@ def _comparison(
         findings_b=_any(right).findings,
         sentences=(),
     )
-    return replace(result, sentences=tuple(comparison_sentences(result, TOLERANCE)))
+    notes = [f"{title}: {note}." for title, side in zip(titles, sides, strict=True) for note in _notes(side)]
+    return replace(result, sentences=(*comparison_sentences(result, TOLERANCE), *notes))
+
+
+def _notes(side: dict[str, Series]) -> tuple[str, ...]:
+    """What is to be said about a log: the columns that were taken, and how their points were cleaned."""
+    first = _any(side)
+    return (*first.notes, *clean_series(first).notes) if first.notes else ()
 
 
 def _measure(left: dict[str, Series], right: dict[str, Series]) -> str:

@@ -118,7 +118,7 @@ def fit_groups(
         failed=failed,
         scope=first.scope,
         findings=first.findings,
-        sentences=(*first.warnings, *group_sentences(groups, failed, by, first.scope)),
+        sentences=(*first.warnings, *group_sentences(groups, failed, by, first.scope), *first.notes),
     )
 
 

@@ -185,7 +185,7 @@ def fit_series(series: Series, *, seed: int = 0) -> GrowthFit:
             *series.warnings,
             *growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.subject),
         ),
-        notes=(*cleaned.notes, *_warnings(values), *_reservations(verdict, steps, values)),
+        notes=(*series.notes, *cleaned.notes, *_warnings(values), *_reservations(verdict, steps, values)),
         data=kept,
     )
 

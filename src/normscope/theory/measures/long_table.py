@@ -15,7 +15,7 @@ class LongTable(Tabular):
     """The values of one measure, or of the parts of a compound one, by step and group.
 
     `scope` says which parameters were measured, empty if that is not known; `findings` is what the scan
-    found wrong with the checkpoints.
+    found wrong with the checkpoints, `notes` what is to be said about a log.
     """
 
     measures: tuple[str, ...]
@@ -24,6 +24,7 @@ class LongTable(Tabular):
     cells: dict[tuple[int, str, str], float]
     scope: str = ""
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -92,4 +93,5 @@ def long_table(
         cells=cells,
         scope=found[0].scope,
         findings=found[0].findings,
+        notes=found[0].notes,
     )

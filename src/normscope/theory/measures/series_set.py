@@ -39,10 +39,11 @@ class SeriesSet(ResultSequence[Series]):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What was measured, after what is wrong with it, if anything is."""
+        """What was measured, after what is wrong with it, if anything is; and the notes about a log."""
         first = self.series[0]
         whose = of_scope(first.scope)
-        return (*first.warnings, f"{self.measure}{whose}, by {self.by}") if whose else first.warnings
+        said = (f"{self.measure}{whose}, by {self.by}",) if whose else ()
+        return (*first.warnings, *said, *first.notes)
 
     @property
     def parts(self) -> tuple[Series, ...]:
@@ -62,9 +63,10 @@ def series(
 ) -> SeriesSet:
     """The values of a measure over the steps where it exists, one series per group.
 
-    `source` is a run, the path of a run file or of a CSV file, (steps, values), a Series, or the name of
-    a bundled series. `measure` is norm (the default), rms, cosine, update, alignment, distance, growth,
-    radial, diffusive, nonfinite, or a measure that a plugin recorded; of a CSV file it names the column.
+    `source` is a run, the path of a run file or of a training log (CSV, JSON, TensorBoard, MLflow, Parquet,
+    trainer_state.json), (steps, values), a Series, or the name of a bundled series. `measure` is norm (the
+    default), rms, cosine, update, alignment, distance, growth, radial, diffusive, nonfinite, or a measure
+    that a plugin recorded; of a log it names the column, by default the only one that can be the norm.
     `by` is total, layer, role, component or tensor. `scope` is body (the default: without embeddings and
     output head) or all. `stage` names one stage of a run that has several. Only the steps from `since`
     to `until` are kept.

@@ -1,4 +1,4 @@
-"""From what a user has (a run, a run file, a CSV file, arrays, a bundled name) to series."""
+"""From what a user has (a run, a run file, a training log, arrays, a bundled name) to series."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from normscope.option_checks import check_integer, check_kind
 from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.run_schema import is_run_file
+from normscope.theory.logs.log_registry import FORMAT_NAMES, is_log_folder
 from normscope.theory.measures import measures
-from normscope.theory.measures.time_series import REFERENCES, Series, read_csv, reference
+from normscope.theory.measures.log_series import log_series
+from normscope.theory.measures.time_series import REFERENCES, Series, reference
 from normscope.words import some
 
 Source = Series | Run | str | Path | Sequence[Any]
-"""A Series, a Run, the path of a run file or CSV file, a bundled name, or (steps, values)."""
+"""A Series, a Run, the path of a run file or of a training log, a bundled name, or (steps, values)."""
 
 _RUN_ONLY = {"by": "groups", "scope": "scopes", "stage": "stages"}
 
@@ -27,7 +29,7 @@ _RUN_ONLY = {"by": "groups", "scope": "scopes", "stage": "stages"}
 class Selection:
     """Which values of a source a call asks for; None where the caller did not say.
 
-    `measure` is a measure of a run (the norm by default) or a column of a CSV file; `by`, `scope` and
+    `measure` is a measure of a run (the norm by default) or a column of a log; `by`, `scope` and
     `stage` apply to runs alone; only the steps from `since` to `until` are kept.
     """
 
@@ -126,6 +128,20 @@ def refuse_run_options(source: Source, selection: Selection) -> None:
         )
 
 
+def refuse_measure(source: Source, measure: str | None, reason: str) -> None:
+    """Raise UsageError if a measure was given where none is chosen."""
+    if measure is not None:
+        where = source.path if isinstance(source, Run) else source
+        raise UsageError(f"measure={measure!r} does not apply to {where}: {reason}; leave it out")
+
+
+def source_notes(source: object, measure: str | None) -> tuple[str, ...]:
+    """What is to be said about a log, for answers that do not contain it; nothing for any other source."""
+    if not isinstance(source, (str, Path)) or is_bundled(source) or is_run_file(Path(source)):
+        return ()
+    return log_series(source, measure).notes
+
+
 def source_findings(source: object) -> tuple[Finding, ...]:
     """What the scan found wrong with any stage of a run file; nothing for any other source."""
     if not isinstance(source, (str, Path)) or not is_run_file(Path(source)):
@@ -136,11 +152,11 @@ def source_findings(source: object) -> tuple[Finding, ...]:
 
 def _existing(source: str | Path) -> Path:
     path = Path(source)
-    if not path.is_file():
-        kind = "is a folder" if path.is_dir() else "does not exist"
+    if not path.is_file() and not is_log_folder(path):
+        kind = "is a folder without a log" if path.is_dir() else "does not exist"
         raise UsageError(
-            f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), a CSV file "
-            f"with the columns step and norm, or a bundled series: {', '.join(REFERENCES)}"
+            f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), a log with "
+            f"steps and norms ({FORMAT_NAMES}), or a bundled series: {', '.join(REFERENCES)}"
         )
     return path
 
@@ -174,7 +190,7 @@ def _single(source: Source, selection: Selection) -> Series:
     """The series of a source that is not a run."""
     refuse_run_options(source, selection)
     if isinstance(source, (str, Path)) and not is_bundled(source):
-        return read_csv(source, selection.measure)
+        return log_series(source, selection.measure)
     if isinstance(source, (str, Path)):
         series = reference(str(source))
     else:
@@ -202,7 +218,7 @@ def _described(source: Source) -> str:
         return f"the series {source.name}"
     if is_bundled(source):
         return f"the bundled series {source}"
-    return f"the CSV file {source}" if isinstance(source, (str, Path)) else "(steps, values)"
+    return f"the log {source}" if isinstance(source, (str, Path)) else "(steps, values)"
 
 
 def _within(series: Series, selection: Selection) -> Series:

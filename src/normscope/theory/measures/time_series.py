@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +14,6 @@ from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_kind
 from normscope.remarks import Finding, unsound_sentence
 from normscope.table import Table, Tabular
-from normscope.words import some
 
 #: The series that come with the package, and their files.
 REFERENCES: dict[str, str] = {"t5-base": "t5-base.csv", "t5-base-cosine": "t5-base-cosine.csv"}
@@ -25,8 +22,6 @@ REFERENCES: dict[str, str] = {"t5-base": "t5-base.csv", "t5-base-cosine": "t5-ba
 MAX_POINTS = 2000
 
 LARGEST_STEP = 2**53  # larger integers have no exact float
-_EXPECTED_LINES = "expected a header line (step,norm) and one line per checkpoint"
-_STEP_NAMES = ("step", "steps", "iteration", "iter", "global_step")
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -35,7 +30,7 @@ class Series(Tabular):
 
     `unit` names the quantity, `scope` the parameters it was measured on (body, all), where they are
     known. `findings` are what the scan found wrong with the checkpoints; every answer about the series
-    says them first.
+    says them first. `notes` are what reading a log found out: which columns were taken, what was left out.
 
     >>> losses = ns.Series("loss", [0, 100, 200], [4.2, 3.1, 2.8])
     >>> len(losses), losses.values[losses.steps >= 100]
@@ -48,6 +43,7 @@ class Series(Tabular):
     unit: str = ""
     scope: str = ""
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -57,17 +53,21 @@ class Series(Tabular):
         unit: str = "",
         scope: str = "",
         findings: Sequence[Finding] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         texts = {"name": name, "unit": unit, "scope": scope}
         for option, text in texts.items():
             check_kind(option, text, str, "a text")
         for finding in findings:
             check_kind("findings", finding, Finding, "a list of Finding")
+        for note in notes:
+            check_kind("notes", note, str, "a list of texts")
         arrays = {"steps": _integers(steps, name), "values": _vector(values, name)}
         lengths = [len(array) for array in arrays.values()]
         if lengths[0] != lengths[1]:
             raise SeriesError(f"{name}: {lengths[0]} steps but {lengths[1]} values; every point needs both")
-        for field, value in {**texts, **arrays, "findings": tuple(findings)}.items():
+        remarks = {"findings": tuple(findings), "notes": tuple(notes)}
+        for field, value in {**texts, **arrays, **remarks}.items():
             object.__setattr__(self, field, value)
 
     def __len__(self) -> int:
@@ -105,8 +105,8 @@ class Series(Tabular):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """Warnings that a notebook shows above the table."""
-        return self.warnings
+        """Warnings and notes that a notebook shows above the table."""
+        return (*self.warnings, *self.notes)
 
 
 def _vector(values: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -188,53 +188,5 @@ def reference(name: str) -> Series:
     if name not in REFERENCES:
         raise UsageError(f"unknown bundled series {name!r}: expected {' or '.join(sorted(REFERENCES))}")
     text = files("normscope.data").joinpath(REFERENCES[name]).read_text(encoding="utf-8")
-    return replace(_parse(text.splitlines(), name, None), name=name)
-
-
-def read_csv(path: str | Path, column: str | None = None) -> Series:
-    """The series of a CSV file: its step column, and the named column, norm, or the first other one."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(
-            f"there is no file {path}; expected a CSV file with the columns step and norm"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SeriesError(f"cannot read {path} as a CSV file: {error}") from None
-    return _parse(text.splitlines(), str(path), column)
-
-
-def _parse(lines: Sequence[str], name: str, column: str | None) -> Series:
-    rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
-    if not rows:
-        raise SeriesError(f"{name} is empty; {_EXPECTED_LINES}")
-    header = [cell.strip() for cell in rows[0]]
-    step, value = _columns(header, name, column)
-    if len(rows) == 1:
-        raise SeriesError(f"{name} has a header line and no values; {_EXPECTED_LINES}")
-    points = [_point(row, step, value, name, number) for number, row in enumerate(rows[1:], start=2)]
-    steps, values = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
-    return Series(name, _integers(steps, name), values, unit=header[value])
-
-
-def _columns(header: list[str], name: str, column: str | None) -> tuple[int, int]:
-    low = [cell.lower() for cell in header]
-    step = next((low.index(known) for known in _STEP_NAMES if known in low), None)
-    if step is None or len(header) < 2:
-        found = some([cell[:40] for cell in header], 5) or "none"
-        raise SeriesError(
-            f"{name} is not a run file, nor a CSV file with the columns step and norm; it has {found}"
-        )
-    if column is None:
-        return step, low.index("norm") if "norm" in low else (1 if step != 1 else 0)
-    if column not in header:
-        raise UsageError(f"{name} has no column {column!r}; it has {', '.join(header)}")
-    return step, header.index(column)
-
-
-def _point(row: list[str], step: int, value: int, name: str, line: int) -> tuple[float, float]:
-    try:
-        return float(row[step]), float(row[value]) if row[value].strip() else float("nan")
-    except (ValueError, IndexError):
-        raise SeriesError(f"{name}, row {line}: expected two numbers, got {','.join(row)!r}") from None
+    (_, unit), *points = (line.split(",") for line in text.splitlines())
+    return Series(name, [float(step) for step, _ in points], [float(value) for _, value in points], unit=unit)

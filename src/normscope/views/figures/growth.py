@@ -24,7 +24,8 @@ HEADING = "How it grows"
 def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
     """The norm against the step with every law; without a fit, `reason` says why."""
     if fit is None:
-        return Section("growth", HEADING, [printable(reason)] if reason else (), [series_figure(series)])
+        said = [printable(text) for text in (reason, *series.notes) if text]
+        return Section("growth", HEADING, said, [series_figure(series)])
     sentences = [*map(formula, fit.sentences[1:]), *map(printable, fit.notes)]
     parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]
     return Section("growth", HEADING, sentences, parts)

@@ -15,7 +15,13 @@ from normscope.run_schema import is_run_file
 from normscope.theory.answer import Results, run_results, series_results
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.run_summary import summarise
-from normscope.theory.measures.series_sources import Source, load_one, stage_findings
+from normscope.theory.measures.series_sources import (
+    Selection,
+    Source,
+    load_one,
+    refuse_measure,
+    stage_findings,
+)
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import heads, saturation
@@ -28,25 +34,31 @@ from normscope.words import printable
 SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete", "differing")
 
 
-def report(source: Source, output: str | os.PathLike[str] = "report.html") -> Path:
-    """Write one HTML file about a run, a sweep's folder, a CSV file or a bundled series such as `t5-base`.
+def report(
+    source: Source, output: str | os.PathLike[str] = "report.html", *, measure: str | None = None
+) -> Path:
+    """Write one HTML file about a run, a sweep's folder, a training log or a bundled series (`t5-base`).
 
-    `source` is as in `series`, or the folder that `sweep` wrote; `output` is the file to write.
+    `source` is as in `series`, or the folder that `sweep` wrote; `output` is the file to write. `measure`
+    names the column of a log that has several; the report of a run has all measures.
 
     >>> ns.report("t5-base", "t5.html").name
     't5.html'
     """
     check_place(output)
     if isinstance(source, Run):
+        refuse_measure(source, measure, "the report of a run has all measures")
         return _write(source, output)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if sweep.is_sweep(path):
+            refuse_measure(source, measure, "the report of a sweep has no columns")
             return write(sweep.sweep_page(path, _written(str(path))), output)
         if is_run_file(path):
+            refuse_measure(source, measure, "the report of a run has all measures")
             with Run(path) as opened:
                 return _write(opened, output)
-    return _write(load_one(source), output)
+    return _write(load_one(source, Selection(measure)), output)
 
 
 def _write(source: Run | Series, output: str | os.PathLike[str]) -> Path:

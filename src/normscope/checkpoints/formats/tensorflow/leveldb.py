@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from normscope.checkpoints.base import File
+from normscope.checkpoints.formats.tensorflow.crc32c import masked_crc
 from normscope.checkpoints.formats.tensorflow.protobuf import read_varint
 from normscope.errors import CorruptCheckpoint
 
@@ -65,7 +66,7 @@ def _block(data: bytes, offset: int, size: int) -> bytes:
         raise ValueError("a block extends beyond the file")
     content, kind = data[offset:end], data[end]
     stored = int.from_bytes(data[end + 1 : end + 5], "little")
-    if size <= _CHECKED and _masked_crc(data[offset : end + 1]) != stored:
+    if size <= _CHECKED and masked_crc(data[offset : end + 1]) != stored:
         raise ValueError("a checksum does not match")
     if kind == 0:
         return content
@@ -90,28 +91,6 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         position += fresh
         yield key, block[position : position + length]
         position += length
-
-
-def _crc_table() -> list[int]:
-    """Lookup table for the reflected Castagnoli polynomial."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC = _crc_table()
-
-
-def _masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted by a constant, as LevelDB does for data that contains checksums itself."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def decompress(data: bytes, limit: int) -> bytes:

@@ -1,0 +1,72 @@
+"""TFRecord framing: length, checksum of the length, data, checksum of the data.
+
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from normscope.errors import SeriesError
+
+_FRAME = 12  # length and its checksum
+_CHECKED = 64 << 10  # larger records hold images, graphs and histograms; only scalars are used
+LARGEST_RECORD = 1 << 30
+_BATCH = 20_000
+INCOMPLETE = "the last record is incomplete (still being written?) and was left out"
+
+
+def is_record_file(head: bytes) -> bool:
+    """Whether the file begins with the frame of a record."""
+    return len(head) >= _FRAME and _length_crc(head[:8]) == head[8:_FRAME]
+
+
+def read_records(place: Path, notes: list[str]) -> Iterator[bytes]:
+    """The records of a file, with checked checksums; an incomplete last one is left out with a note."""
+    batch: list[tuple[bytes, bytes]] = []
+    with place.open("rb") as file:
+        while frame := file.read(_FRAME):
+            length = int.from_bytes(frame[:8], "little")
+            if len(frame) == _FRAME and _length_crc(frame[:8]) != frame[8:]:
+                raise _corrupt(place)
+            data = file.read(length + 4) if len(frame) == _FRAME and length <= LARGEST_RECORD else b""
+            if len(data) < length + 4:
+                notes.append(INCOMPLETE)
+                break
+            batch.append((data[:-4], data[-4:]))
+            if len(batch) == _BATCH or length > _CHECKED:
+                yield from _checked(place, batch)
+                batch = []
+    yield from _checked(place, batch)
+
+
+def _checked(place: Path, batch: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The records of a batch after their checksums, computed for all records of one length at once."""
+    from normscope.checkpoints.formats.tensorflow.crc32c import masked_crcs
+
+    by_length: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+    for data, stored in batch:
+        if len(data) <= _CHECKED:
+            by_length[len(data)].append((data, stored))
+    for length, records in by_length.items():
+        rows = np.frombuffer(b"".join(data for data, _ in records), dtype=np.uint8)
+        expected = np.frombuffer(b"".join(crc for _, crc in records), dtype="<u4")
+        if (masked_crcs(rows.reshape(len(records), length)) != expected).any():
+            raise _corrupt(place)
+    return (data for data, _ in batch)
+
+
+@cache
+def _length_crc(length: bytes) -> bytes:
+    from normscope.checkpoints.formats.tensorflow.crc32c import masked_crc
+
+    return masked_crc(length).to_bytes(4, "little")
+
+
+def _corrupt(place: Path) -> SeriesError:
+    return SeriesError(f"{place} is damaged: a checksum does not match; copy the file again")

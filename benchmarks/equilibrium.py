@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from normscope.theory.dynamics.dynamics import drive, equilibrium, expected_drive
-from normscope.theory.dynamics.forecast import Plan, forecast_series
 from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.forecasts.forecast import forecast_series
+from normscope.theory.forecasts.plan import Plan
 from normscope.theory.measures.time_series import Series, reference
 
 EVERY = 20

@@ -3,15 +3,14 @@
     python -m benchmarks.grokking_runs FOLDER [--steps N]
 
 Full batches and strong weight decay: the network memorises, then finds the rule, and its norms grow, rest,
-collapse and recover on the way. Each run is one CSV file with the norms of three groups of parameters, and the
-learning rate and weight decay of each. A finished run is not trained again.
+collapse and recover on the way. Each run is one CSV file with the norms of three groups of parameters, and
+the learning rate and weight decay of each. A finished run is not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +128,7 @@ def train_all(folder: Path, steps: int = STEPS) -> list[Path]:
         if not path.exists():
             begin = time.perf_counter()
             train(setting, steps, path.with_suffix(".part"))
-            os.replace(path.with_suffix(".part"), path)
+            path.with_suffix(".part").replace(path)
             print(f"{path.name:32} {time.perf_counter() - begin:5.1f} s", flush=True)
     return paths
 

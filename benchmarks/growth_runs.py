@@ -2,16 +2,15 @@
 
     python -m benchmarks.growth_runs FOLDER [--part tune|look] [--steps N]
 
-Every run is one file, FOLDER/PART-NAME.db, as `ns.Monitor` writes it: norms, updates, learning rates and weight
-decays of every parameter group. Forecasts were tuned on the part `tune` and looked at once on `look`, which
-has other shapes, rates and seeds. A finished run is not trained again.
+Every run is one file, FOLDER/PART-NAME.db, as `ns.Monitor` writes it: norms, updates, learning rates and
+weight decays of every parameter group. Forecasts were tuned on the part `tune` and looked at once on `look`,
+which has other shapes, rates and seeds. A finished run is not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -168,7 +167,7 @@ def train_once(part: str, name: str, steps: int, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     train(setting, shape, seed, steps, partial)
-    os.replace(partial, path)
+    partial.replace(path)
     print(f"{path.name:32} {time.perf_counter() - begin:5.1f} s", flush=True)
     return path
 

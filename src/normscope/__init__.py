@@ -63,8 +63,11 @@ if TYPE_CHECKING:
     from normscope.table import Table, Tabular
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
-    from normscope.theory.dynamics.forecast import Forecast, Plan, forecast
     from normscope.theory.dynamics.learning_rates import Rates
+    from normscope.theory.forecasts.forecast import forecast
+    from normscope.theory.forecasts.forecast_result import Forecast
+    from normscope.theory.forecasts.group_outlook import GroupOutlook
+    from normscope.theory.forecasts.plan import Plan
     from normscope.theory.laws.compare import Comparison, GroupDifference, compare
     from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
     from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
@@ -100,10 +103,11 @@ _HOMES = {
     "Equilibrium": "normscope.theory.dynamics.dynamics",
     "Every": "normscope.schedule",
     "Finding": "normscope.remarks",
-    "Forecast": "normscope.theory.dynamics.forecast",
+    "Forecast": "normscope.theory.forecasts.forecast_result",
     "GroupDifference": "normscope.theory.laws.compare",
     "GroupFit": "normscope.theory.laws.groups",
     "GroupFits": "normscope.theory.laws.groups",
+    "GroupOutlook": "normscope.theory.forecasts.group_outlook",
     "GrowthFit": "normscope.theory.laws.growth",
     "Head": "normscope.network.measuring.heads",
     "HeadAblation": "normscope.network.predicting.ablation",
@@ -132,7 +136,7 @@ _HOMES = {
     "NormscopeError": "normscope.errors",
     "OptimizerConfig": "normscope.lab.config",
     "OptimizerRow": "normscope.rows",
-    "Plan": "normscope.theory.dynamics.forecast",
+    "Plan": "normscope.theory.forecasts.plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
     "Run": "normscope.run",
@@ -168,7 +172,7 @@ _HOMES = {
     "export": "normscope.views.export_file",
     "fit_groups": "normscope.theory.laws.groups",
     "fit_growth": "normscope.theory.laws.growth",
-    "forecast": "normscope.theory.dynamics.forecast",
+    "forecast": "normscope.theory.forecasts.forecast",
     "heads": "normscope.network.measuring.heads",
     "homogeneity": "normscope.network.measuring.homogeneity",
     "layer_similarity": "normscope.network.measuring.layer_similarity",
@@ -192,14 +196,14 @@ _HOMES = {
 __all__ = [
     "Ablations", "AtSteps", "Audit", "Batch", "Batches", "Budget", "Callback", "CheckpointRow",
     "CheckpointSource", "Comparison", "Curve", "DataConfig", "Degree", "Equilibrium", "Every", "Finding",
-    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GrowthFit", "Head", "HeadAblation", "HeadRow",
-    "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
+    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation",
+    "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
     "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
     "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
     "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths",
     "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
-    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig", "SweepResult",
-    "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
+    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
+    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
     "ablations", "at_steps", "audit", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
     "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
     "plot", "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",

@@ -7,8 +7,9 @@ from normscope.cli.output import plain
 from normscope.errors import UsageError
 from normscope.run import Run, ScalarRow
 from normscope.theory.dynamics.dynamics import recurse
-from normscope.theory.dynamics.forecast import Plan, forecast, forecast_series
 from normscope.theory.dynamics.learning_rates import Rates, scheduled
+from normscope.theory.forecasts.forecast import forecast, forecast_series
+from normscope.theory.forecasts.plan import Plan
 from normscope.theory.measures.time_series import Series, reference
 
 from .make_run import make_run

@@ -6,8 +6,9 @@ import pytest
 from normscope.errors import NormscopeError, SeriesError, UsageError
 from normscope.run import CheckpointRow, Run, TensorRow, WeightRow
 from normscope.theory.dynamics.budget import norm_budget
-from normscope.theory.dynamics.forecast import Plan, forecast, forecast_series
 from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.forecasts.forecast import forecast, forecast_series
+from normscope.theory.forecasts.plan import Plan
 from normscope.theory.laws.compare import compare
 from normscope.theory.laws.groups import fit_groups
 from normscope.theory.laws.growth import fit_growth

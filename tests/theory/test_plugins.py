@@ -7,7 +7,7 @@ import pytest
 
 from normscope.errors import NormscopeError, PluginError, UsageError
 from normscope.run import MeasureRow, Run, TensorRow, WeightRow
-from normscope.theory.dynamics.forecast import forecast
+from normscope.theory.forecasts.forecast import forecast
 from normscope.theory.laws.groups import fit_groups
 from normscope.theory.laws.growth import fit_growth
 from normscope.theory.laws.known_laws import laws

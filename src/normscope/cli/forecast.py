@@ -10,7 +10,7 @@ from normscope.cli.options import JsonFlag, NoSeed, SeriesArgument, To, plan, se
 from normscope.cli.output import print_json, print_sentences, print_table
 
 if TYPE_CHECKING:
-    from normscope.theory.dynamics.forecast import Forecast
+    from normscope.theory.forecasts.forecast_result import Forecast
 
 EXAMPLES = (
     "normscope forecast run.db --to 100000",
@@ -33,8 +33,8 @@ def forecast(
     second half of the run, and the equilibrium norm under this learning rate and weight decay.
     """
     refuse_unused("in a forecast, which uses no random numbers", seed=seed)
-    from normscope.theory.dynamics.forecast import Plan
-    from normscope.theory.dynamics.forecast import forecast as look_ahead
+    from normscope.theory.forecasts.forecast import forecast as look_ahead
+    from normscope.theory.forecasts.plan import Plan
 
     result = look_ahead(source, to, Plan(**future), **chosen)
     print_json(result) if json else _print(result)

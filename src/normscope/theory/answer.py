@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,9 @@ from normscope.errors import NormscopeError, SeriesError
 from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.dynamics.budget import NormBudget, norm_budget
-from normscope.theory.dynamics.forecast import Forecast, forecast_series
-from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.dynamics.rate_groups import RateGroup, rate_groups
+from normscope.theory.forecasts.forecast import forecast_series
+from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits, fit_groups
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
@@ -124,7 +126,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
         layer_fits=_layer_fits(run, stage, len(norms)),
         budget=budgets[0] if budgets else None,
         layer_budgets=budgets[1:],
-        forecast=_forecast(norms, Rates.of_run(run, stage)),
+        forecast=_forecast(norms, rate_groups(run, stage=stage)),
     )
 
 
@@ -142,7 +144,7 @@ def series_results(norms: Series) -> Results:
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
-        forecast=_forecast(replace(norms, notes=()), None),  # the fit says them
+        forecast=_forecast(replace(norms, notes=()), ()),  # the fit says them
     )
 
 
@@ -229,11 +231,11 @@ def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
         return ()
 
 
-def _forecast(norms: Series, rates: Rates | None) -> Forecast | None:
+def _forecast(norms: Series, groups: Sequence[RateGroup]) -> Forecast | None:
     if len(norms) < ENOUGH_TO_CHOOSE:
         return None
     try:
-        return forecast_series(norms, int(norms.steps[-1]) * AHEAD, recorded=rates)
+        return forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
     except NormscopeError:
         return None
 

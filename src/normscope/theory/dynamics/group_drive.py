@@ -72,8 +72,8 @@ def memory(group: RateGroup) -> float:
 def decay_factor(group: RateGroup) -> float | None:
     """By how much weight decay acts more strongly than ηλ; None where that is unknown.
 
-    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the gradient of
-    Adam (L2) or another optimizer that rescales it, it has no fixed rate.
+    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the
+    gradient of Adam (L2) or another optimizer that rescales it, it has no fixed rate.
     """
     if not group.coupled:
         return 1.0

@@ -47,7 +47,9 @@ def by_dynamics(past: Past, ahead: Array) -> Array:
     """
     squared = continue_groups(past.groups, ahead, past.futures)
     base = sum(float(group.sumsq[-1]) for group in past.groups)
-    grown: Array = past.last * np.sqrt(np.maximum(squared, 0.0) / base) if base > 0 else last_value(past, ahead)
+    grown: Array = (
+        past.last * np.sqrt(np.maximum(squared, 0.0) / base) if base > 0 else last_value(past, ahead)
+    )
     return grown
 
 

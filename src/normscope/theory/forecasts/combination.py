@@ -2,9 +2,9 @@
 
 Candidates weigh by the inverse sixth power of their backtest error, so that close ones are combined and the
 others hardly count. The combination is believed as far as it beat the last value inside the known part:
-fully if its error was less than `SURE` of the last value's, not at all from `NO_BETTER` on. Trends and laws take
-part only while the series climbs: of norms that rest, fall or swing, none of a dozen forecasters beat the last
-value (docs/laws.md). The dynamics take part whenever the rates are known.
+fully if its error was less than `SURE` of the last value's, not at all from `NO_BETTER` on. Trends and laws
+take part only while the series climbs: of norms that rest, fall or swing, none of a dozen forecasters beat
+the last value (docs/laws.md). The dynamics take part whenever the rates are known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _STILL = 1e-9  # a backtest error of the last value below which nothing moved
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """The candidates with their weights (which sum to 1), and how far they are believed against the last value.
+    """The candidates with their weights (which sum to 1), and how far they are believed against the last
+    value.
 
     `errors` are those that the same combination would have made in the backtest `rolling`.
     """

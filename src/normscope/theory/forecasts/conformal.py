@@ -4,11 +4,12 @@ The half-width, as a distance from the forecast (a difference of logarithms for 
 
     trust·(MOVE·|move| + SPREAD·spread + ERROR·worst) + (1 − trust)·SWING·√swing,      times √min(1, h/H)
 
-`move` is the distance of the forecast from the last value, `spread` the standard deviation between local trends,
-`worst` the largest error of the forecast in its backtest, `swing` that of the last value; h is the horizon and
-terms that do not depend on it shrink below H. The four factors are conformal: quantile regression on real
-trainings chose their proportions, and the 95 % quantile of |error|/half-width over these trainings their scale
-(`python -m benchmarks.forecast --calibrate`). Distances are logarithms, so no interval of a norm reaches zero.
+`move` is the distance of the forecast from the last value, `spread` the standard deviation between local
+trends, `worst` the largest error of the forecast in its backtest, `swing` that of the last value; h is the
+horizon and terms that do not depend on it shrink below H. The four factors are conformal: quantile
+regression on real trainings chose their proportions, and the 95 % quantile of |error|/half-width over these
+trainings their scale (`python -m benchmarks.forecast --calibrate`). Distances are logarithms, so no interval
+of a norm reaches zero.
 """
 
 from __future__ import annotations
@@ -67,4 +68,5 @@ def _noise(found: Combination) -> float:
     late = found.past.moved(found.past.values[len(found.past.values) // 2 :])
     if len(late) < 3:
         return 0.0
-    return float(np.median(np.abs(late[2:] - 2 * late[1:-1] + late[:-2]))) / (0.6745 * np.sqrt(6.0))
+    bends = np.abs(late[2:] - 2 * late[1:-1] + late[:-2])
+    return float(np.median(bends) / (0.6745 * np.sqrt(6.0)))

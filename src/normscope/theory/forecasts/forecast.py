@@ -1,8 +1,9 @@
-"""Where the norm is going: candidates compete inside the known part, and the last value is the one to beat."""
+"""Where the norm is going: candidates compete inside the known part, and must beat the last value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,11 +46,11 @@ def forecast(
 ) -> Forecast:
     """Forecast the norm at step `to`.
 
-    `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. If learning rate and weight
-    decay are recorded or given by `plan`, the norm recursion of each parameter group is one of the candidates;
-    the others are local trends, the growth laws and the last value. Each predicts later points of the series
-    from earlier ones; who did well there makes the forecast, and the errors made there its interval. With
-    `until`, only earlier points are used. There are no random numbers in a forecast.
+    `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. If learning rate and
+    weight decay are recorded or given by `plan`, the norm recursion of each parameter group is one of the
+    candidates; the others are local trends, the growth laws and the last value. Each predicts later points
+    of the series from earlier ones; who did well there makes the forecast, and the errors made there its
+    interval. With `until`, only earlier points are used. There are no random numbers in a forecast.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 524_288, until=131_072)
@@ -66,8 +67,10 @@ def forecast(
                 f"learning rate, weight decay, schedule and momentum predict the norm, not {series.unit}; "
                 "leave them out, or forecast the norm"
             )
-        groups = recorded_groups(run or source, scope, stage) if is_norm else ()
-    return forecast_series(series, to, plan, groups)
+        whole = load_one(run or source, replace(selection, until=None), MIN_POINTS)
+        groups, notes = recorded_groups(run or source, whole, scope, stage) if is_norm else ((), ())
+    found = forecast_series(series, to, plan, groups)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def forecast_series(
@@ -88,7 +91,7 @@ def forecast_series(
     result = _result(kept, found, np.unique(np.linspace(past.now, to, CURVE_POINTS)[1:].round()), plan, rates)
     notes = (*cleaned.notes, *rates.notes, *_far_rates(past, float(to)))
     sentences = (*series.warnings, *forecast_sentences(result))
-    return _with(result, notes=notes, sentences=sentences)
+    return replace(result, notes=notes, sentences=sentences)
 
 
 def _checked(series: Series) -> Series:
@@ -103,3 +106,113 @@ def _checked(series: Series) -> Series:
     if largest and not 1e-100 < largest < 1e100:
         raise SeriesError(f"{series.name}: the largest value is {largest:.3g}, which cannot be a norm")
     return series
+
+
+def _usable_rates(series: Series, groups: Sequence[RateGroup], plan: Plan, to: float) -> KnownRates:
+    """The known rates, for a series that can be a norm; rates that are given for another one are refused."""
+    if (series.values > 0).all():
+        return known_rates(series, groups, plan, to)
+    reason = f"not every value of {series.name} is positive, and rates predict only norms"
+    if plan.given:
+        raise UsageError(f"{reason}; leave out learning rate, weight decay, schedule and momentum")
+    return KnownRates(notes=(f"the recorded rates were not used: {reason}",) if groups else ())
+
+
+def _result(series: Series, found: Combination, ahead: Array, plan: Plan, rates: KnownRates) -> Forecast:
+    past, to = found.past, float(ahead[-1])
+    moved = found.moved(ahead)
+    wide = half_width(found, ahead, moved) + _for_other_rates(past, ahead, rates)
+    value, low, high = (past.at(moved + side * wide) for side in (0.0, -1.0, 1.0))
+    groups = outlooks(past.groups, past.futures, to)
+    rest = joint_equilibrium(groups)
+    laws = {name: each for name, each in law_candidates().items() if len(past.steps) > MIN_POINTS}
+    by_law = {name.removeprefix(LAW_PREFIX): float(law(past, ahead[-1:])[0]) for name, law in laws.items()}
+    return Forecast(
+        series=series.name,
+        now=int(past.now),
+        value_now=past.last,
+        to=int(to),
+        value=float(value[-1]),
+        low=float(low[-1]),
+        high=float(high[-1]),
+        method=found.method,
+        naive={name: float(guess(past, ahead[-1:])[0]) for name, guess in NAIVE.items()},
+        weights={name: weight for name, weight in found.weights.items() if weight >= 0.005},
+        trust=found.trust,
+        backtest=_backtest(found),
+        laws=by_law,
+        by_law=_range(by_law, past.last),
+        equilibrium=rest,
+        angle_one_step=_angle(rest, past.groups, plan),
+        drive=_drive(past.groups),
+        groups=groups,
+        curve=_curve(ahead, value, low, high),
+        past=series,
+        scope=series.scope,
+        findings=series.findings,
+    )
+
+
+def _range(laws: dict[str, float], last: float) -> tuple[float, float, float]:
+    values = list(laws.values()) or [last]
+    return float(np.median(values)), min(values), max(values)
+
+
+def _for_other_rates(past: Past, ahead: Array, rates: KnownRates) -> float:
+    """What the interval gains for learning rates at which the drive was not measured: half of that in ρ²."""
+    far = out_of_range(past.groups, rates.futures, ahead) if past.groups else 0.0
+    return 0.98 * _UNKNOWN_SCALING * far
+
+
+def _far_rates(past: Past, to: float) -> list[str]:
+    """A warning if the drive was not measured at the learning rates ahead."""
+    ahead = np.linspace(past.now, to, CURVE_POINTS)[1:]
+    if not past.groups or out_of_range(past.groups, past.futures, ahead) <= _FAR_RATE:
+        return []
+    main = main_group(past.groups)
+    used = main.rates.at(main.steps[1:])[0]
+    used = used[used > 0]
+    return [
+        f"the learning rates ahead lie outside those at which the run was measured ({used.min():.3g} to "
+        f"{used.max():.3g}): what the updates do there is assumed, and the interval is wider for it"
+    ]
+
+
+def _backtest(found: Combination) -> dict[str, float]:
+    """Mean absolute errors inside the known part: of the forecast, and of the last value."""
+    rolling = found.rolling
+    if not len(rolling):
+        return {}
+    errors = {"forecast": found.errors, "last": rolling.errors[LAST]}
+    return {name: float(rolling.weights @ np.abs(each)) for name, each in errors.items()}
+
+
+def _angle(rest: Equilibrium | None, groups: Sequence[RateGroup], plan: Plan) -> float | None:
+    """The angle of one step at the equilibrium; a momentum that is given and not used is refused."""
+    given = plan.momentum != DEFAULT_MOMENTUM
+    recorded = main_group(groups).momentum if groups else None
+    if given and recorded is not None:
+        raise UsageError(f"the run recorded momentum {recorded:g}; leave out momentum (--momentum)")
+    if rest is None or rest.angular_update is None:
+        if given:
+            raise UsageError(
+                f"momentum={plan.momentum:g} has no effect: it gives the angle of a step at the equilibrium, "
+                "and there is none; leave it out (--momentum)"
+            )
+        return None
+    return one_step_angle(rest.angular_update, plan.momentum if recorded is None else recorded)
+
+
+def _drive(groups: Sequence[RateGroup]) -> float | None:
+    """What the gradients add to ρ² per step of the largest group, over its squared learning rate."""
+    if not groups:
+        return None
+    main = main_group(groups)
+    lr, _ = main.last_rates
+    found = group_drive(main)
+    return found.aligned / lr + found.diffusive if found is not None and lr > 0 else None
+
+
+def _curve(steps: Array, value: Array, low: Array, high: Array) -> Table:
+    columns = {"value": value, "low": low, "high": high}
+    return Table({"step": steps.astype(int).tolist(), **{n: x.tolist() for n, x in columns.items()}})

@@ -15,14 +15,15 @@ from normscope.theory.measures.time_series import Series
 class Forecast(Tabular):
     """The norm at a later step with a 95 % interval, and how it was found.
 
-    `method` is what most of it comes from: dynamics (the norm recursion of every parameter group), trend, laws
-    or last value. `weights` are the candidates' shares, `trust` how far they are believed against the last
-    value (0 to 1), `backtest` the mean error of the forecast and of the last value inside the known part.
-    `naive` is what the last value and a·√t + b give. `laws` and `by_law` are by growth laws alone, each
-    starting at the last value. `past` are the points that the forecast rests on, `curve` is the table of later
-    steps, `groups` the parameter groups if their rates are known. `drive` is what the gradients add to ρ² per
-    η² and step in the largest group; `equilibrium` is where that balances weight decay, `angle_one_step` the
-    angle between the parameters before and after one step there. `scope` and `findings` are as in `GrowthFit`.
+    `method` is what most of it comes from: dynamics (the norm recursion of every parameter group), trend,
+    laws or last value. `weights` are the candidates' shares, `trust` how far they are believed against the
+    last value (0 to 1), `backtest` the mean error of the forecast and of the last value inside the known
+    part. `naive` is what the last value and a·√t + b give. `laws` are the growth laws, each starting at the
+    last value, and `by_law` their median, lowest and highest. `past` are the points that the forecast rests
+    on, `curve` is the table of later steps, `groups` the parameter groups if their rates are known. `drive`
+    is what the gradients add to ρ² per η² and step in the largest group; `equilibrium` is where that
+    balances weight decay, `angle_one_step` the angle between the parameters before and after one step there.
+    `scope` and `findings` are as in `GrowthFit`.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 600_000)

@@ -1,4 +1,4 @@
-"""What becomes of each parameter group: its norm then, its equilibrium, and the equilibrium of all together."""
+"""What becomes of each parameter group: its norm and equilibrium, and the equilibrium of all together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOST = 0.95  # of ρ² in groups with an equilibrium: then the whole is said to 
 
 @dataclass(frozen=True)
 class GroupOutlook:
-    """One parameter group at the end of a forecast, under the rates `lr` and `weight_decay` that it has there.
+    """One parameter group at the end of a forecast, under the rates `lr` and `weight_decay` that it has
+    there.
 
     `norm_now` and `norm` are its norm at the last step and at the step asked for. `why` says why there is no
     equilibrium, "" if there is one.
@@ -80,6 +81,4 @@ def joint_equilibrium(found: Sequence[GroupOutlook]) -> Equilibrium | None:
     slowest = max(resting, key=lambda each: each.equilibrium.half_life or 0).equilibrium
     steps = max(each.equilibrium.steps or 0 for each in resting)
     turning = main.equilibrium.angular_update
-    return Equilibrium(
-        True, norm, low, high, steps, slowest.half_life, turning, main.lr, main.weight_decay
-    )
+    return Equilibrium(True, norm, low, high, steps, slowest.half_life, turning, main.lr, main.weight_decay)

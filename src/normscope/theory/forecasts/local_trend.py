@@ -27,7 +27,8 @@ def trend(past: Past, ahead: Array, power: float, late: float = LATE) -> Array:
     found = height[-1] + slope(past, height, late) * seen * reach
     if not past.positive:
         return np.asarray(found, dtype=np.float64)
-    return np.sqrt(np.maximum(found, (LOWEST * past.last) ** 2))
+    norm: Array = np.sqrt(np.maximum(found, (LOWEST * past.last) ** 2))
+    return norm
 
 
 def slope(past: Past, height: Array, late: float, until: float = 0.0) -> float:

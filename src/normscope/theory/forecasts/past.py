@@ -20,7 +20,8 @@ class Past:
     """A cleaned series up to now, with the parameter groups behind it.
 
     `futures` are the rates of each group over past and future; empty if rates are not known. If the whole
-    series is `positive`, errors are differences of logarithms; otherwise they are shares of `unit`, its range.
+    series is `positive`, errors are differences of logarithms; otherwise they are shares of `unit`, its
+    range.
     """
 
     steps: Array

@@ -1,8 +1,8 @@
 """How training continues: learning rate and weight decay of every parameter group, past and future.
 
-A plan changes the future only. Where the past is not recorded, it is assumed to have had the plan's rates. The
-rate that is given belongs to the group with the largest norm; the others keep their ratio to it, because that
-is what changing one number of a configuration does. Groups without weight decay stay without.
+A plan changes the future only. Where the past is not recorded, it is assumed to have had the plan's rates.
+The rate that is given belongs to the group with the largest norm; the others keep their ratio to it, because
+that is what changing one number of a configuration does. Groups without weight decay stay without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates, check_rate
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.time_series import read_csv
+from normscope.theory.logs.rate_columns import recorded_rates
 
 DEFAULT_MOMENTUM = 0.9
 _FORM = "NAME:RATE:FINAL:STEP, such as cosine:3e-4:1e-5:100000"
@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """Whether the plan gives the learning rate of the past as well: a table, or a schedule from step 0."""
+        """Whether the plan gives the rates of the past as well: a table, or a schedule from step 0."""
         return self.table is not None or isinstance(self.lr, str)
 
     def rates(self, last: tuple[float, float] | None, now: float, to: float) -> Rates:
@@ -85,9 +85,8 @@ class Plan:
             return _table(self.table, self.weight_decay, decay)
         if isinstance(self.lr, str):
             return _spelled(self.lr, decay)
-        if self.lr is not None and is_file(self.schedule):
-            if last is not None:
-                raise UsageError(f"{self.schedule} gives the learning rates; leave out lr (--lr)")
+        if self.lr is not None and is_file(self.schedule) and last is not None:
+            raise UsageError(f"{self.schedule} gives the learning rates; leave out lr (--lr)")
         lr = self.lr if self.lr is not None else last[0] if last else None
         if lr is None:
             raise UsageError("the run recorded no learning rate; give it with lr (--lr)")
@@ -121,20 +120,16 @@ def _spelled(text: str, weight_decay: float) -> Rates:
 
 
 def _table(path: str | os.PathLike[str], weight_decay: float | None, held: float) -> Rates:
-    """The rates of a CSV file; a weight decay that is given, or else the last one, where it has none."""
-    lr = read_csv(path, "lr")
-    order = np.argsort(lr.steps, kind="stable")
-    decay = np.full(len(lr), held if weight_decay is None else weight_decay)
-    if weight_decay is None:
-        try:
-            decay = read_csv(path, "weight_decay").values
-        except UsageError:  # no such column
-            pass
-    if not len(lr) or not (np.isfinite(lr.values).all() and np.isfinite(decay).all()):
-        raise UsageError(f"{path}: every row needs a step and finite rates (columns step, lr, weight_decay)")
-    for pair in zip(lr.values.tolist(), decay.tolist(), strict=True):
+    """The rates of a table; a weight decay that is given, or else the last one, where it has none."""
+    found, reason = recorded_rates(os.fspath(path))
+    if found is None:
+        raise UsageError(f"{reason}; a plan needs the columns step and lr, and may have weight_decay")
+    if weight_decay is not None and found.weight_decay is not None:
+        raise UsageError(f"{path} gives the weight decay; leave out weight_decay (--weight-decay)")
+    decay = np.full(len(found.steps), held) if found.weight_decay is None else found.weight_decay
+    for pair in zip(found.lr.tolist(), decay.tolist(), strict=True):
         check_rates(*pair)
-    return Rates(lr.steps[order].astype(np.float64), lr.values[order], decay[order])
+    return Rates(found.steps, found.lr, decay)
 
 
 def main_group(groups: Sequence[RateGroup]) -> RateGroup:
@@ -143,14 +138,14 @@ def main_group(groups: Sequence[RateGroup]) -> RateGroup:
     return max(trained or groups, key=lambda group: float(group.sumsq[-1]))
 
 
-def planned(plan: Plan, groups: Sequence[RateGroup], to: float) -> tuple[Rates, ...]:
-    """The rates of each group: as recorded up to now, then as planned."""
+def planned(plan: Plan, groups: Sequence[RateGroup], now: float, to: float) -> tuple[Rates, ...]:
+    """The rates of each group: as recorded, and from step `now` on as planned, if anything is."""
     if not plan.given:
         return tuple(group.rates for group in groups)
-    main = main_group(groups)
-    now = max(float(group.steps[-1]) for group in groups)
+    known = [group.until(now) for group in groups]
+    main = main_group(known)
     future = plan.rates(main.last_rates, now, to)
-    return tuple(group.rates.then(now, _scaled(future, group, main)) for group in groups)
+    return tuple(group.rates.then(now, _scaled(future, group, main)) for group in known)
 
 
 def _scaled(future: Rates, group: RateGroup, main: RateGroup) -> Rates:
@@ -171,5 +166,7 @@ def out_of_range(groups: Sequence[RateGroup], futures: Sequence[Rates], ahead: A
         past, later = past[past > 0], future.at(ahead)[0]
         later = later[later > 0]
         if len(past) and len(later):
-            worst = max(worst, float(np.log(later.max() / past.max())), float(np.log(past.min() / later.min())))
+            worst = max(
+                worst, float(np.log(later.max() / past.max())), float(np.log(past.min() / later.min()))
+            )
     return worst

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from normscope.errors import UsageError
 from normscope.theory.dynamics.learning_rates import Rates
-from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series
+from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
 from normscope.theory.forecasts.past import groups_known_at
 from normscope.theory.forecasts.plan import Plan, planned
+from normscope.theory.logs.rate_columns import recorded_rates
+from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
 
 CHANGING = 0.05  # a relative change of the rate over the last tenth of a run that is pointed out
@@ -30,6 +34,25 @@ class KnownRates:
     notes: tuple[str, ...] = ()
 
 
+def recorded_groups(
+    source: Source, series: Series, scope: str | None = None, stage: str | None = None
+) -> tuple[tuple[RateGroup, ...], tuple[str, ...]]:
+    """The parameter groups that a source recorded the rates of, and notes about them.
+
+    A run has them tensor by tensor; a log has one learning rate, for all that its norm counts.
+    """
+    with opened_run(source) as run:
+        if run is not None:
+            return rate_groups(run, scope or "body", stage), ()
+    if not isinstance(source, (str, Path)) or is_bundled(source):
+        return (), ()
+    found, said = recorded_rates(source)
+    if found is None:
+        return (), (f"the learning rates were not used: {said}",) if "several" in said else ()
+    decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay
+    return (group_of_series(series, Rates(found.steps, found.lr, decay)),), (said,)
+
+
 def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: float) -> KnownRates:
     """The rates of a series of norms; `recorded` are the groups that its run recorded."""
     now = float(series.steps[-1])
@@ -43,7 +66,7 @@ def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: f
                 "leave out learning rate, weight decay and schedule"
             )
         return KnownRates()
-    futures = planned(plan, [group.until(now) for group in groups], to)
+    futures = planned(plan, groups, now, to)
     return KnownRates(groups, futures, plan.given, _recorded_notes(groups, plan, now, to))
 
 
@@ -54,9 +77,11 @@ def _from(groups: Sequence[RateGroup], first: float) -> tuple[RateGroup, ...]:
 
 def _since(group: RateGroup, first: float) -> RateGroup:
     kept = group.steps >= first
-    sums = {name: getattr(group, name) for name in ("previous", "dot", "sumsq_delta")}
-    cut = {name: None if values is None else values[kept] for name, values in sums.items()}
-    return replace(group, steps=group.steps[kept], sumsq=group.sumsq[kept], **cut)
+    cut: dict[str, Any] = {
+        name: None if (values := getattr(group, name)) is None else values[kept]
+        for name in ("steps", "sumsq", "previous", "dot", "sumsq_delta")
+    }
+    return replace(group, **cut)
 
 
 def _given(series: Series, plan: Plan, now: float, to: float) -> KnownRates:
@@ -80,8 +105,8 @@ def _recorded_notes(groups: Sequence[RateGroup], plan: Plan, now: float, to: flo
         notes.append(f"the rates recorded up to step {min(known, to):,.0f} count as the plan")
     if not plan.given and to > known and _still_changing(groups, known):
         notes.append(
-            f"the learning rate was still changing at step {known:,.0f}, and is assumed to stay as it is there; "
-            "give the schedule (--lr, --schedule or --plan) if it goes on"
+            f"the learning rate was still changing at step {known:,.0f}, and is assumed to stay as it is "
+            "there; give the schedule (--lr, --schedule or --plan) if it goes on"
         )
     if plan.given and len(groups) > 1:
         notes.append("the rates given are those of the largest group; the others keep their ratio to it")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.theory.forecasts.candidates import Candidate
 from normscope.theory.forecasts.past import FEWEST_ORIGIN_POINTS, Past
@@ -65,7 +66,7 @@ def roll(past: Past, candidates: Mapping[str, Candidate]) -> Rolling:
     return Rolling(joined, reach, weights / weights.sum())
 
 
-def _targets(past: Past, known: Past) -> Array:
+def _targets(past: Past, known: Past) -> NDArray[np.int64]:
     """Indices of the points nearest to the targets of an origin, and the last one."""
     seen = float(known.clock[-1])
     wanted = np.array([*(seen * reach for reach in REACHES), past.clock[-1]])
@@ -73,4 +74,4 @@ def _targets(past: Past, known: Past) -> Array:
     after = np.searchsorted(past.clock, wanted).clip(1, len(past.clock) - 1)
     nearer = np.abs(past.clock[after - 1] - wanted) < np.abs(past.clock[after] - wanted)
     found = np.unique(np.where(nearer, after - 1, after))
-    return found[past.clock[found] > seen]
+    return np.asarray(found[past.clock[found] > seen], dtype=np.int64)

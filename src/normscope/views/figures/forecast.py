@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normscope.anatomy import of_scope
-from normscope.theory.dynamics.forecast import Forecast
+from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.lines import axis_title, measured_points
 from normscope.views.page import palette

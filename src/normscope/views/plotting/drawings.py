@@ -13,7 +13,7 @@ from normscope.rows import SimilarityRow
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
 from normscope.table import Table
 from normscope.theory.dynamics.budget import NormBudget, NormBudgets
-from normscope.theory.dynamics.forecast import Forecast
+from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.compare import Comparison
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit

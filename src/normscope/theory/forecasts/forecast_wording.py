@@ -1,0 +1,122 @@
+"""The findings of a forecast, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from normscope.anatomy import of_scope
+from normscope.theory.forecasts.candidates import LAST, LAW_PREFIX
+
+if TYPE_CHECKING:
+    from normscope.theory.dynamics.dynamics import Equilibrium
+    from normscope.theory.forecasts.forecast_result import Forecast
+    from normscope.theory.forecasts.group_outlook import GroupOutlook
+
+SHOWN_GROUPS = 3
+_NEAR = 0.02  # a relative distance from the equilibrium that counts as being there
+
+
+def forecast_sentences(result: Forecast) -> list[str]:
+    """The expected value, how it was found, how well that worked, and the equilibrium."""
+    return [_expected(result), _method(result), *_equilibrium_sentences(result)]
+
+
+def _expected(result: Forecast) -> str:
+    change = f", {100 * (result.value / result.value_now - 1):+.1f} % from" if result.value_now else "; it is"
+    return (
+        f"{result.past.subject} is expected at {result.value:.4g} at step {result.to:,} "
+        f"(95 % interval {result.low:.4g} to {result.high:.4g}){change} "
+        f"{result.value_now:.4g} at step {result.now:,}."
+    )
+
+
+def _method(result: Forecast) -> str:
+    """Where the forecast comes from, and what the naive guess would have been."""
+    if not result.backtest:
+        return "The series is too short for a backtest: this is its last value."
+    mine, last = (_size(result.backtest[name], result) for name in ("forecast", "last"))
+    if result.method == LAST:
+        if result.trust > 0:
+            return (
+                f"It is mostly the last value: inside the known part other forecasts beat it too little "
+                f"(mean error {mine} against {last})."
+            )
+        return (
+            "It is the last value: inside the known part, where each candidate predicts later points from "
+            f"earlier ones, none was clearly better (the last value was off by {last} on average)."
+        )
+    way = {
+        "dynamics": f"It follows from the norm recursion of {_groups(result)} under these rates",
+        "trend": "It continues the recent trend of the squared norm, with the damping that worked best",
+        "laws": f"It follows mostly from growth laws that start at the last value ({_best_laws(result)})",
+    }[result.method]
+    return (
+        f"{way}. Inside the known part this was off by {mine} on average, the last value by {last}; "
+        f"a·√t + b would give {result.naive['sqrt']:.4g}."
+    )
+
+
+def _size(error: float, result: Forecast) -> str:
+    """An error of a norm in per cent, of another measure as a share of its range."""
+    if (result.past.values > 0).all():
+        return f"{100 * float(np.expm1(error)):.2g} %"
+    return f"{100 * error:.2g} % of the range"
+
+
+def _groups(result: Forecast) -> str:
+    count = len(result.groups)
+    return "the parameters" if count == 1 else f"{count} parameter groups"
+
+
+def _best_laws(result: Forecast) -> str:
+    laws = [
+        name
+        for name in sorted(result.weights, key=lambda n: -result.weights[n])
+        if name.startswith(LAW_PREFIX)
+    ]
+    return ", ".join(name.removeprefix(LAW_PREFIX) for name in laws[:3])
+
+
+def _equilibrium_sentences(result: Forecast) -> list[str]:
+    rest = result.equilibrium
+    if rest is None:
+        return []
+    if not rest.exists or rest.norm is None or rest.half_life is None:
+        return [
+            f"There is no equilibrium of the whole: {_why_none(result.groups)}.",
+            *_own_rests(result.groups),
+        ]
+    where = f"With learning rate {rest.lr:g} and weight decay {rest.weight_decay:g}"
+    band = f"{rest.norm:.4g} (95 % interval {rest.low:.4g} to {rest.high:.4g})"
+    sentences = [f"{where} the norm{of_scope(result.scope)} settles at {band}; {_way(rest, result)}."]
+    if result.angle_one_step is not None and rest.angular_update is not None:
+        sentences.append(
+            f"There the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "
+            f"and by {result.angle_one_step:.4g} in a single step."
+        )
+    return sentences
+
+
+def _way(rest: Equilibrium, result: Forecast) -> str:
+    if rest.norm and abs(result.value_now / rest.norm - 1) < _NEAR:
+        return "it is there already"
+    return f"the distance of its square halves every {rest.half_life:,} steps"
+
+
+def _why_none(groups: tuple[GroupOutlook, ...]) -> str:
+    reasons = dict.fromkeys(group.why for group in groups if group.why)
+    if len(groups) == 1:
+        return next(iter(reasons), "nothing balances the growth")
+    return "; ".join(f"{group.group}: {group.why}" for group in groups[:SHOWN_GROUPS] if group.why)
+
+
+def _own_rests(groups: tuple[GroupOutlook, ...]) -> list[str]:
+    """The equilibria of single groups, where the whole has none."""
+    resting = [group for group in groups if group.equilibrium.exists][:SHOWN_GROUPS]
+    return [
+        f"{group.group} settles at {group.equilibrium.norm:.4g} "
+        f"(95 % interval {group.equilibrium.low:.4g} to {group.equilibrium.high:.4g})."
+        for group in resting
+    ]

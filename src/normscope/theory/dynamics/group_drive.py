@@ -17,6 +17,7 @@ of the drive falls with η²: κ = 0.4 predicted best when the rate changed (doc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,8 +73,8 @@ def memory(group: RateGroup) -> float:
 def decay_factor(group: RateGroup) -> float | None:
     """By how much weight decay acts more strongly than ηλ; None where that is unknown.
 
-    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the gradient of
-    Adam (L2) or another optimizer that rescales it, it has no fixed rate.
+    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the
+    gradient of Adam (L2) or another optimizer that rescales it, it has no fixed rate.
     """
     if not group.coupled:
         return 1.0
@@ -160,7 +161,7 @@ def _parts(level: GroupDrive, edges: Array, steps: Steps, gained: Array) -> tupl
         return np.zeros(0), np.zeros(0)
     cuts = edges[-1] * np.geomspace(TREND_SINCE, 1.0, TREND_PARTS + 1)
     times, logs = [], []
-    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+    for low, high in pairwise(cuts):
         part = (ends > low) & (ends <= high * (1 + 1e-12))
         if expected[part].sum() > 0:
             times.append(np.log(ends[part].mean()))

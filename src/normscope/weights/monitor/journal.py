@@ -173,7 +173,7 @@ class Journal:
                 self.kinds[int(kind)],
                 None if np.isnan(momentum) else momentum,
                 bool(coupled),
-                stage=self.stage,
+                self.stage,
             )
             for i, (kind, momentum, coupled) in zip(
                 np.flatnonzero(changed), settings[changed].tolist(), strict=True

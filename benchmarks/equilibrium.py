@@ -3,8 +3,8 @@
     python benchmarks/equilibrium.py [--cache FOLDER] [--steps 3000]
 
 Each run trains on prose at a constant rate, watched by the monitor; matrices decay, vectors do not. From
-its first half alone, the equilibrium norm of the decayed group and the norm at the last step are predicted, and
-held against the second half. About a minute per run on one core.
+its first half alone, the equilibrium norm of the decayed group and the norm at the last step are predicted,
+and held against the second half. About a minute per run on one core.
 """
 
 from __future__ import annotations

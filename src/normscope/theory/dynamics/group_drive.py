@@ -29,6 +29,7 @@ from normscope.theory.laws.laws import Array
 USUAL_MOMENTUM = 0.9  # of Adam and SGD, where the momentum is not known
 PULLED_BACK = 0.4  # κ
 UNKNOWN_SHARE = 0.5  # of the drive that is diffusive at the present rate, where u is not known
+MOST_OPPOSED = 2.0  # the diffusive part is at most this many times the whole, which an aligned one opposes
 RECENT = 0.2  # the share of the steps that the level of the drive is measured on
 FEWEST = 4  # intervals that a level needs
 TREND_SINCE = 0.4  # the trend of the drive is measured from this share of the steps on
@@ -116,8 +117,7 @@ def _level(group: RateGroup, steps: Steps, gained: Array, recent: slice) -> Grou
     if size is None:
         diffusive = UNKNOWN_SHARE * max(total, 0.0) / second
     else:
-        diffusive = PULLED_BACK * memory(group) * size
-        diffusive = min(diffusive, total / second) if total > 0 else 0.0
+        diffusive = min(PULLED_BACK * memory(group) * size, MOST_OPPOSED * abs(total) / second)
     edges = group.steps[1:][recent]
     middle = (float(group.steps[:-1][recent][0]) + float(edges[-1])) / 2
     return GroupDrive((total - diffusive * second) / first, diffusive, middle)

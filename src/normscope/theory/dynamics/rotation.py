@@ -1,8 +1,8 @@
 """How fast the parameters of a group turn, held against rotational equilibrium.
 
 A small step turns θ by √(‖Δ‖² − (⟨θ′,Δ⟩/ρ′)²)/ρ′ radians. Where growth and decay balance, n steps turn it by
-√(2ηλ)·√n if gradients are independent (Kosson et al. 2023), and a single step, which momentum β makes alike to
-those around it, by
+√(2ηλ)·√n if gradients are independent (Kosson et al. 2023), and a single step, which momentum β makes alike
+to those around it, by
 
     √(2ηλ·(1 − β)/(1 + β))
 

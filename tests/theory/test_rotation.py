@@ -28,7 +28,7 @@ def test_the_angle_of_a_step():
 def test_at_rest_a_group_turns_as_equilibrium_says(momentum):
     found = rotation(trained(Training(decay=1.0, momentum=momentum, start=0.2)))
     assert found.ratio == pytest.approx(1.0, abs=0.1) and "it is there" in found.sentence
-    assert found.expected == pytest.approx(np.sqrt(0.02 * (1 - momentum) / (1 + momentum)), rel=0.01)
+    assert found.expected == pytest.approx(np.sqrt(0.02 * (1 - momentum) / (1 + momentum)), rel=0.05)
     assert found.half_life == pytest.approx(35, abs=1)
 
 

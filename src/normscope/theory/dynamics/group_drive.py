@@ -65,9 +65,13 @@ class GroupDrive:
         return factor
 
 
-def memory(group: RateGroup) -> float:
-    """m = (1 + β)/(1 − β): how many independent updates one counts for, by the momentum of the group."""
+def memory(group: RateGroup, taken: float = 0.0) -> float:
+    """m = (1 + β)/(1 − β): how many independent updates one counts for, by the momentum of the group.
+
+    Decay that takes a share `taken` of θ per step also takes it of what past gradients left in θ: β(1 − ηλ).
+    """
     beta = USUAL_MOMENTUM if group.momentum is None else min(group.momentum, 0.999)
+    beta *= 1 - taken
     return (1 + beta) / (1 - beta)
 
 

@@ -4,7 +4,7 @@ A small step turns θ by √(‖Δ‖² − (⟨θ′,Δ⟩/ρ′)²)/ρ′ radi
 √(2ηλ)·√n if gradients are independent (Kosson et al. 2023), and a single step, which momentum β makes alike
 to those around it, by
 
-    √(2ηλ·(1 − β)/(1 + β))
+    √(2ηλ·(1 − β′)/(1 + β′))          β′ = β(1 − ηλ), since what past gradients left in θ decays
 
 A group that turns faster than this is smaller than at rest, and grows; one that turns more slowly is larger.
 """
@@ -20,7 +20,7 @@ from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
 
 RECENT = 0.1  # the share of the records that counts as now, and as the beginning
-NEAR = 1.25  # ratios up to this, or down to its inverse, count as equilibrium
+NEAR = 1.3  # ratios up to this, or down to its inverse, count as equilibrium
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def rotation(group: RateGroup) -> Rotation | None:
     lr, decay = (float(np.mean(rate)) for rate in acting_rates(group, group.rates).at(recent))
     known = decay_factor(group) is not None and 0 < lr * decay < 1
     lost = 1.0 - (1.0 - lr * decay) ** 2
-    expected = float(np.sqrt(lost / memory(group))) if known else None
+    expected = float(np.sqrt(lost / memory(group, lr * decay))) if known else None
     half = int(np.ceil(np.log(2) / -np.log1p(-lost))) if known else None
     ratio = now / expected if expected else None
     return Rotation(group.name, now, first, expected, ratio, half, _sentence(group, now, first, ratio))

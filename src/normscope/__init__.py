@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from normscope.table import Table, Tabular
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
-    from normscope.theory.dynamics.learning_rates import Rates
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
     from normscope.theory.forecasts.group_outlook import GroupOutlook
     from normscope.theory.forecasts.plan import Plan
+    from normscope.theory.dynamics.learning_rates import Rates
     from normscope.theory.laws.compare import Comparison, GroupDifference, compare
     from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
     from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
@@ -195,18 +195,19 @@ _HOMES = {
 
 __all__ = [
     "Ablations", "AtSteps", "Audit", "Batch", "Batches", "Budget", "Callback", "CheckpointRow",
-    "CheckpointSource", "Comparison", "Curve", "DataConfig", "Degree", "Equilibrium", "Every", "Finding",
-    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation",
-    "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
-    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
-    "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
-    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths",
-    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
-    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
-    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
-    "ablations", "at_steps", "audit", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
-    "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
-    "plot", "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
+    "CheckpointSource", "Comparison", "Curve", "DataConfig", "Degree", "Equilibrium", "Every",
+    "Finding", "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit",
+    "Head", "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval",
+    "Law", "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger",
+    "LookAhead", "MeasureRow", "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget",
+    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates",
+    "Run", "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow",
+    "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow",
+    "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow",
+    "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__", "ablations", "at_steps",
+    "audit", "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
+    "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget", "plot",
+    "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
     "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 

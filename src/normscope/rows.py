@@ -137,6 +137,9 @@ class SimilarityRow(SimilarityMeasures, ComparedSteps):
     stage: str = ""
 
 
+OPTIMIZER_NOTES = "optimizer"
+"""The kind of the artifact, by stage, that says what the optimizer of a lab run does to which tensors."""
+
 SIMILARITY_NOTES = "similarity-settings"
 """The kind of the artifacts that say which states were compared, by `step_key`."""
 
@@ -237,7 +240,7 @@ class OptimizerRow:
     """Which optimizer updates a tensor from one step on, written when it changes.
 
     `kind` is the optimizer's class, `momentum` its β (Adam's β₁), None if unknown. `coupled` says that weight
-    decay is added to the gradient. `weight_decay` is None where the weight rows have it.
+    decay is added to the gradient.
 
     >>> ns.OptimizerRow(step=1, tensor=0, kind="AdamW", momentum=0.9, coupled=False).kind
     'AdamW'
@@ -248,7 +251,6 @@ class OptimizerRow:
     kind: str
     momentum: float | None
     coupled: bool
-    weight_decay: float | None = None
     stage: str = ""
 
 

@@ -213,10 +213,10 @@ class Run:
         live = f"{after} AND {LIVE_ROWS}"
         (found,) = self.query(f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {live}", where)
         self.delete_rows("weight", live, where)
-        self.delete_rows("optimizer", after, where)
         cleared = "grad_sumsq = NULL, grad_dot = NULL, lr = NULL, weight_decay = NULL"
         self._change(f"UPDATE weight SET {cleared} WHERE {after}", where)
-        self.delete_rows("scalar", after, (stage, step))
+        for table in ("optimizer", "scalar"):
+            self.delete_rows(table, after, (stage, step))
         return found
 
     def delete_network(self, step: int, stage: str = "") -> None:
@@ -245,9 +245,8 @@ class Run:
     @property
     def meta(self) -> dict[str, Any]:
         """Provenance: command, versions, seed, config, source."""
-        return {
-            key: json.loads(value) for key, value in self.query("SELECT key, value FROM meta ORDER BY key")
-        }
+        rows = self.query("SELECT key, value FROM meta ORDER BY key")
+        return {key: json.loads(value) for key, value in rows}
 
     def checkpoints(self) -> list[CheckpointRow]:
         """The checkpoints, ordered by stage and step."""

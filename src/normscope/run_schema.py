@@ -76,7 +76,7 @@ CREATE TABLE similarity(
     "optimizer": """
 CREATE TABLE optimizer(
     stage TEXT NOT NULL, step INTEGER NOT NULL, tensor INTEGER NOT NULL REFERENCES tensor(id),
-    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL, weight_decay REAL,
+    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL,
     PRIMARY KEY(stage, tensor, step)) WITHOUT ROWID;
 """,
 }

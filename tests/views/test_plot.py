@@ -196,7 +196,7 @@ def test_a_sweep_shows_norm_change_and_loss(results):
     grown = np.log2(first["body_norm_end"] / first["body_norm_start"])
     assert change.z[0][0] == pytest.approx(grown, rel=1e-3)
     names = [trace.name for trace in ns.plot(results["sweep"], show="norm").data]
-    assert "measured: no change" in names and "equilibrium theory" in names
+    assert "measured: no change" in names and "norm recursion" in names
 
 
 def test_a_sweep_of_one_field_shows_curves(results):

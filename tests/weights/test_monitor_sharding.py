@@ -23,6 +23,12 @@ def rows(path: Path) -> list[tuple[object, ...]]:
         return run.query(SQL)
 
 
+def settings(path: Path) -> list[tuple[object, ...]]:
+    sql = "SELECT step, name, kind, momentum, coupled FROM optimizer JOIN tensor ON tensor.id = tensor"
+    with Run(path) as run:
+        return run.query(f"{sql} ORDER BY step, name")
+
+
 def numbers(values: tuple[object, ...]) -> list[float]:
     return [float("nan") if value is None else float(value) for value in values]  # type: ignore[arg-type]
 
@@ -33,6 +39,7 @@ def check(modes: list[str], world: int, folder: Path, others: list[str] | None =
         train(make(mode), slice(0, BATCH), folder / f"{mode}.db")
         alone, together = rows(folder / f"{mode}.db"), rows(folder / f"{mode}-{world}.db")
         assert len(alone) == len(together)
+        assert settings(folder / f"{mode}-{world}.db") == settings(folder / f"{mode}.db") != []
         for a, b in zip(alone, together, strict=True):
             assert a[:5] == b[:5], mode
             assert numbers(b[5:]) == pytest.approx(numbers(a[5:]), rel=1e-7, abs=1e-12, nan_ok=True), mode

@@ -103,7 +103,7 @@ def _measured(path: Path) -> dict[str, Any]:
     for name in ("update", "body_update"):  # squares add up
         if name in curves:
             found[name] = math.sqrt(_mean([value**2 for _, value in curves[name]]))
-    for name in ("radial", "body_radial"):
+    for name in ("radial", "body_radial", "decayed", "body_decayed"):
         if name in curves:
             found[name] = _mean([value for _, value in curves[name]])
     found["loss"] = curves["loss"][-1][1] if "loss" in curves else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 from normscope.anatomy import in_scope, locate_all
 from normscope.lab.config import OptimizerConfig
 from normscope.theory.dynamics.lr_shapes import LRShape
+from normscope.weights.monitor.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
 
 ParameterGroups = list[dict[str, Any]]
 
@@ -53,6 +55,22 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
             {"params": others, "weight_decay": 0.0},
         ]
     return OPTIMIZERS[config.optimizer](groups, config)
+
+
+def optimizer_notes(model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
+    """What the optimizer does to which tensors, for the run file; all have one learning rate."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return [
+        {
+            "kind": kind_of(optimizer),
+            "momentum": None if math.isnan(beta := momentum_of(optimizer, group)) else beta,
+            "coupled": decay_is_coupled(optimizer, group),
+            "weight_decay": group["weight_decay"],
+            "tensors": [names[parameter] for parameter in group["params"]],
+        }
+        for group in optimizer.param_groups
+        if group["params"]
+    ]
 
 
 def lr_factor(config: OptimizerConfig, step: int, steps: int) -> float:

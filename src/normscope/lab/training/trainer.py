@@ -29,6 +29,7 @@ from normscope.lab.training.evaluation import evaluate
 from normscope.lab.training.train_result import TrainResult
 from normscope.network.places.placement import Placement
 from normscope.progress import Progress, silent
+from normscope.rows import OPTIMIZER_NOTES
 from normscope.run import Row, Run, ScalarRow
 from normscope.schedule import NEVER
 
@@ -195,6 +196,8 @@ class Trainer:
             self.run.set_meta("seed", self.config.seed)
             self.run.set_meta("source", str((self.paths.out / "checkpoints").absolute()))
             self.run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
+            notes = optimizers.optimizer_notes(self.model, self.optimizer)
+            self.run.set_artifact(OPTIMIZER_NOTES, "", notes)
         self._record_norm()
         self._evaluate()
 

@@ -3,7 +3,8 @@
 An update is decay plus the rest, θ ← (1 − ηλ)θ + η·v. The size u = ‖v‖ and the radial
 part r = ⟨θ, v⟩/‖θ‖ are recorded at about a hundred steps of a run, over all
 parameters (`update`, `radial`) and over the body (`body_update`, `body_radial`, `body_norm`).
-With r = 0 the norm obeys ρ² ← (1 − ηλ)²ρ² + η²u² and tends to ρ*² = ηu²/(2λ − ηλ²).
+`decayed` and `body_decayed` are the share of ρ² that weight decay acts on: less than 1 if only matrices
+decay, 0 for Adam, whose decay is part of v.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class UpdateSizeRecorder(Callback):
         """Compare with the parameters before the update."""
         if not self._before or trainer.lr == 0:
             return
-        everything, body = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+        everything, body = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
         decoupled = not isinstance(trainer.optimizer, Adam) or isinstance(trainer.optimizer, AdamW)
         for group in trainer.optimizer.param_groups:
             decay = group["weight_decay"] if decoupled else 0.0
@@ -56,14 +57,17 @@ class UpdateSizeRecorder(Callback):
                     body += sums
         self._before = {}
         for prefix, found in (("", everything), ("body_", body)):
-            update, radial, before, after = found.tolist()
+            update, radial, before, after, decayed = found.tolist()
             trainer.record(f"{prefix}update", math.sqrt(update))
             trainer.record(f"{prefix}radial", radial / math.sqrt(before) if before else 0.0)
+            trainer.record(f"{prefix}decayed", decayed / before if before else 0.0)
         trainer.record("body_norm", math.sqrt(after))
 
 
 def _sums(before: Tensor, after: Tensor, lr: float, decay: float) -> Tensor:
-    """‖v‖², ⟨θ, v⟩, ‖θ‖² before and after, in float64."""
+    """‖v‖², ⟨θ, v⟩, ‖θ‖² before and after, and of what is decayed, in float64."""
     before, after = before.double().flatten(), after.double().flatten()
     rest = (after - (1 - lr * decay) * before) / lr
-    return torch.stack([rest @ rest, before @ rest, before @ before, after @ after]).cpu()
+    squared = before @ before
+    decayed = squared if decay else torch.zeros_like(squared)
+    return torch.stack([rest @ rest, before @ rest, squared, after @ after, decayed]).cpu()

@@ -1,8 +1,8 @@
 """What the optimizer applied to each tensor of a run: rate, decay, kind and momentum, as they were recorded.
 
 A monitor records learning rate and weight decay in every weight row, kind and momentum in the table
-`optimizer`. A run of the lab records one learning rate for all tensors and, in `optimizer`, the weight
-decay of each. Of any other run only the scalars lr and weight_decay may be known: they count for all tensors.
+`optimizer`. A run of the lab records one learning rate for all tensors and, in an artifact, the weight decay
+of each. Of any other run only the scalars lr and weight_decay may be known: they count for all tensors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from normscope.rows import OPTIMIZER_NOTES
 from normscope.run import Run
 from normscope.theory.dynamics.learning_rates import Rates, scalar_pairs
 from normscope.theory.laws.laws import Array
@@ -43,32 +44,32 @@ def applied_rates(run: Run, names: Sequence[str], stage: str | None = None) -> l
     """What was applied to each of the tensors with these names; None if no learning rate is known."""
     stage = stage_of(run, stage)
     ids = {tensor.name: tensor.id for tensor in run.tensors()}
-    settings = _settings(run, stage)
     rates = _recorded(run, stage)
     if rates is None:
-        return _from_scalars(run, stage, [settings.get(ids[name], ()) for name in names])
-    unmoved = Rates.constant(0.0, 0.0)
+        return _from_scalars(run, names, stage)
+    settings, unmoved = _settings(run, stage), Rates.constant(0.0, 0.0)
     return [_applied(rates.get(ids[name], unmoved), settings.get(ids[name], ())) for name in names]
 
 
-_Setting = tuple[int, str, float | None, bool, float | None]  # step, kind, momentum, coupled, weight decay
+_Setting = tuple[int, str, float | None, bool]  # step, kind, momentum, coupled
 
 
 def _settings(run: Run, stage: str) -> dict[int, tuple[_Setting, ...]]:
     """The rows of the table `optimizer`, by tensor and in the order of the steps."""
-    sql = "SELECT tensor, step, kind, momentum, coupled, weight_decay FROM optimizer WHERE stage = ?"
+    sql = "SELECT tensor, step, kind, momentum, coupled FROM optimizer WHERE stage = ? ORDER BY step"
     found: dict[int, list[_Setting]] = {}
-    for tensor, step, kind, momentum, coupled, decay in run.query(f"{sql} ORDER BY step", (stage,)):
-        found.setdefault(tensor, []).append((step, kind, momentum, bool(coupled), decay))
+    for tensor, step, kind, momentum, coupled in run.query(sql, (stage,)):
+        rows = found.setdefault(tensor, [])
+        if not rows or rows[-1][1:] != (kind, momentum, bool(coupled)):  # a resumed run writes them again
+            rows.append((step, kind, momentum, bool(coupled)))
     return {tensor: tuple(rows) for tensor, rows in found.items()}
 
 
-def _applied(rates: Rates, settings: Sequence[_Setting], assumed: bool = False) -> Applied:
+def _applied(rates: Rates, settings: tuple[_Setting, ...]) -> Applied:
     if not settings:
-        return Applied(rates, assumed=assumed)
-    _, kind, momentum, coupled, _ = settings[-1]
-    history = tuple(row[:4] for row in settings)
-    return Applied(rates, kind, momentum, coupled, assumed, history)
+        return Applied(rates)
+    _, kind, momentum, coupled = settings[-1]
+    return Applied(rates, kind, momentum, coupled, history=settings)
 
 
 def _recorded(run: Run, stage: str) -> dict[int, Rates] | None:
@@ -92,23 +93,17 @@ def _on(steps: Array, rows: Array) -> Rates:
     return Rates(steps, lr, decay)
 
 
-def _from_scalars(run: Run, stage: str, settings: Sequence[Sequence[_Setting]]) -> list[Applied] | None:
-    """One learning rate for all; the weight decay of each tensor if it was recorded, else one for all."""
+def _from_scalars(run: Run, names: Sequence[str], stage: str) -> list[Applied] | None:
+    """One learning rate for all; the weight decay of each tensor if it is known, else one for all."""
     lr = scalar_pairs(run, "lr", stage)
     if not len(lr):
         return None
-    common = scalar_pairs(run, "weight_decay", stage)
-    shared = np.interp(lr[:, 0], common[:, 0], common[:, 1]) if len(common) else np.zeros(len(lr))
-    found = []
-    for rows in settings:
-        known = [(step, decay) for step, *_, decay in rows if decay is not None]
-        decay = _steps_of(lr[:, 0], known) if known else shared
-        found.append(_applied(Rates(lr[:, 0], lr[:, 1], decay), rows, assumed=not known))
-    return found
-
-
-def _steps_of(steps: Array, changes: Sequence[tuple[int, float]]) -> Array:
-    """A step function of the changes, at `steps`."""
-    starts, values = np.array(changes, dtype=np.float64).T
-    found: Array = values[np.maximum(np.searchsorted(starts, steps, side="right") - 1, 0)]
-    return found
+    decay = scalar_pairs(run, "weight_decay", stage)
+    shared = np.interp(lr[:, 0], decay[:, 0], decay[:, 1]) if len(decay) else np.zeros(len(lr))
+    common = Applied(Rates(lr[:, 0], lr[:, 1], shared), assumed=True)
+    known: dict[str, Applied] = {}
+    for group in run.artifacts(OPTIMIZER_NOTES).get(stage, ()):
+        rates = Rates(lr[:, 0], lr[:, 1], np.full(len(lr), float(group["weight_decay"])))
+        applied = Applied(rates, group["kind"], group["momentum"], group["coupled"])
+        known |= dict.fromkeys(group["tensors"], applied)
+    return [known.get(name, common) for name in names]

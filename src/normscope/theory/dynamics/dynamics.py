@@ -74,8 +74,8 @@ def steps_between(edges: Array, rates: Rates) -> Steps:
     rate = -np.expm1(log)
     inside = np.where(rate > 1e-12, -np.expm1(log * length) / np.where(rate > 1e-12, rate, 1.0), length)
     parts = log * length, eta * inside * later, eta**2 * inside * later
-    sums = [np.bincount(interval, part, count) for part in parts]
-    return Steps(np.exp(sums[0]), sums[1], sums[2])
+    lost, first, second = (np.bincount(interval, part, count).astype(np.float64) for part in parts)
+    return Steps(np.exp(lost), first, second)
 
 
 def transitions(edges: Array, rates: Rates) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ of the drive falls with η²: κ = 0.4 predicted best when the rate changed (doc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from normscope.theory.laws.laws import Array
 USUAL_MOMENTUM = 0.9  # of Adam and SGD, where the momentum is not known
 PULLED_BACK = 0.4  # κ
 UNKNOWN_SHARE = 0.5  # of the drive that is diffusive at the present rate, where u is not known
+MOST_OPPOSED = 2.0  # the diffusive part is at most this many times the whole, which an aligned one opposes
 RECENT = 0.2  # the share of the steps that the level of the drive is measured on
 FEWEST = 4  # intervals that a level needs
 TREND_SINCE = 0.4  # the trend of the drive is measured from this share of the steps on
@@ -63,9 +65,13 @@ class GroupDrive:
         return factor
 
 
-def memory(group: RateGroup) -> float:
-    """m = (1 + β)/(1 − β): how many independent updates one counts for, by the momentum of the group."""
+def memory(group: RateGroup, taken: float = 0.0) -> float:
+    """m = (1 + β)/(1 − β): how many independent updates one counts for, by the momentum of the group.
+
+    Decay that takes a share `taken` of θ per step also takes it of what past gradients left in θ: β(1 − ηλ).
+    """
     beta = USUAL_MOMENTUM if group.momentum is None else min(group.momentum, 0.999)
+    beta *= 1 - taken
     return (1 + beta) / (1 - beta)
 
 
@@ -115,8 +121,7 @@ def _level(group: RateGroup, steps: Steps, gained: Array, recent: slice) -> Grou
     if size is None:
         diffusive = UNKNOWN_SHARE * max(total, 0.0) / second
     else:
-        diffusive = PULLED_BACK * memory(group) * size
-        diffusive = min(diffusive, total / second) if total > 0 else 0.0
+        diffusive = min(PULLED_BACK * memory(group) * size, MOST_OPPOSED * abs(total) / second)
     edges = group.steps[1:][recent]
     middle = (float(group.steps[:-1][recent][0]) + float(edges[-1])) / 2
     return GroupDrive((total - diffusive * second) / first, diffusive, middle)
@@ -160,7 +165,7 @@ def _parts(level: GroupDrive, edges: Array, steps: Steps, gained: Array) -> tupl
         return np.zeros(0), np.zeros(0)
     cuts = edges[-1] * np.geomspace(TREND_SINCE, 1.0, TREND_PARTS + 1)
     times, logs = [], []
-    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+    for low, high in pairwise(cuts):
         part = (ends > low) & (ends <= high * (1 + 1e-12))
         if expected[part].sum() > 0:
             times.append(np.log(ends[part].mean()))

@@ -12,6 +12,7 @@ from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
 
+_DRIFT = 0.15  # standard deviation of d log(drive)/d log(step) that no training rules out
 _SETTLED = 0.01  # relative distance of ρ² from its equilibrium that counts as settled
 
 
@@ -97,10 +98,11 @@ def why_no_equilibrium(group: RateGroup, lr: float, weight_decay: float) -> str 
 def _uncertainty(group: RateGroup, found: GroupDrive, lr: float, then: Array) -> float:
     """Standard deviation of the logarithm of the drive at equilibrium.
 
-    It is made of the scatter of the drive, all that its trend may still change it, and, at another rate,
-    the third of the change by which the split between η and η² is uncertain.
+    It is made of the scatter of the drive, what its trend, known to _DRIFT, may change it by in as many steps
+    again, and, at another rate, the third of the change by which the split between η and η² is uncertain.
     """
     before = float(group.rates.at(np.array([found.middle]))[0][0])
     changed = abs(np.log(lr / before)) / 3 if before > 0 else 1.0
-    trend = found.slope * np.log(max(float(then[0]) / max(found.middle, 1.0), 1.0))
-    return float(np.sqrt(found.error**2 + trend**2 + changed**2))
+    ahead = np.log(max(float(then[0]) / max(found.middle, 1.0), 2.0))
+    drift = np.hypot(found.slope, _DRIFT) * ahead
+    return float(np.sqrt(found.error**2 + drift**2 + changed**2))

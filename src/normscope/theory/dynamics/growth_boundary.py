@@ -1,9 +1,13 @@
-"""The boundary between growing and shrinking that equilibrium theory predicts for a sweep.
+"""The boundary between growing and shrinking that the norm recursion predicts for a sweep.
 
-With misaligned updates of size u the norm comes to rest at ρ*² = η·u²/(2λ − ηλ²); a cell of the sweep
-whose ρ* is larger than its first norm grows. Momentum makes successive updates alike, so that they add
-up to a longer walk than independent ones, which raises ρ*. The true boundary is near the prediction
-with momentum where the gradient is mostly noise, and near the one without where it is not.
+An update is decay plus the rest, θ ← (1 − ηλ)θ + η·v. With u = ‖v‖, r = ⟨θ, v⟩/‖θ‖ and the share s of ρ² that
+weight decay acts on, each step adds
+
+    Δ(ρ²) = −(2ηλ − η²λ²)·s·ρ² + 2(1 − ηλs)·η·r·ρ + η²·u²
+
+A cell of the sweep measures the means of u, r and s during its run; the recursion applies them to its
+first norm, over its steps. Without r, the boundary would be that of updates orthogonal to the parameters,
+which momentum and the loss both make wrong: what past updates left in θ is in the momentum too.
 
 A cell is one result of a sweep: a mapping with `lr`, `weight_decay`, `changes` (the settings it changed)
 and the norms and update sizes it measured, as `normscope sweep` writes them.
@@ -15,17 +19,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from normscope.theory.dynamics.dynamics import DriveEstimate, equilibrium, one_step_angle
-
 Cell = Mapping[str, Any]
-OPTIMIZER_MOMENTUM = {"adam": "beta1", "adamw": "beta1", "sgd": "momentum"}
-
-
-def momentum(cell: Cell, base: Mapping[str, Any]) -> float:
-    """The momentum a cell trained with, 0 for an optimizer without; `base` is the config it changed."""
-    settings = {**base, **cell["changes"]}
-    field = OPTIMIZER_MOMENTUM.get(str(settings.get("optimizer", "")))
-    return float(settings.get(field) or 0.0) if field else 0.0
+PIECES = 256
 
 
 def measured_change(cell: Cell, norm: str) -> float | None:
@@ -34,16 +29,29 @@ def measured_change(cell: Cell, norm: str) -> float | None:
     return math.log2(end / start) if start and end else None
 
 
-def predicted_change(cell: Cell, norm: str, base: Mapping[str, Any] | None = None) -> float | None:
-    """log₂ of the resting norm over the first, from the cell's own update size.
+def predicted_change(cell: Cell, norm: str) -> float | None:
+    """log₂ of the last norm over the first, from the cell's mean update size and radial part.
 
-    Successive updates count as independent, or, with `base` given, as alike as momentum makes them.
+    A document without a radial part has orthogonal updates, one without the share of decay decays as a
+    whole, as those of earlier releases do.
     """
-    start, update = cell.get(f"{norm}_start"), cell.get(f"{norm.removesuffix('norm')}update")
+    prefix = norm.removesuffix("norm")
+    start, update, steps = cell.get(f"{norm}_start"), cell.get(f"{prefix}update"), cell.get("steps")
     rate, decay = cell.get("mean_lr") or cell["lr"], cell["weight_decay"]
-    if not start or not update or rate * decay >= 1:
+    if not start or update is None or not steps or rate * decay >= 1:
         return None
-    # With momentum β, an update counts for (1 + β)/(1 − β) independent ones.
-    walk = 1.0 if base is None else one_step_angle(1.0, momentum(cell, base)) ** -2
-    rest = equilibrium(DriveEstimate(walk * update**2, 0.0, 0.0), start**2, rate, decay)
-    return math.log2(rest.norm / start) if rest.norm else None
+    share = cell.get(f"{prefix}decayed")
+    lost = rate * decay * (1.0 if share is None else share)
+    radial = 2 * (1 - lost) * rate * (cell.get(f"{prefix}radial") or 0.0)
+    pace = lost * (2 - rate * decay)
+    return math.log2(_end(start, pace, radial, (rate * update) ** 2, steps) / start)
+
+
+def _end(norm: float, pace: float, radial: float, squared: float, steps: float) -> float:
+    """The norm after some steps of Δ(ρ²) = −pace·ρ² + radial·ρ + squared, in pieces of equal length."""
+    length = steps / PIECES
+    kept = math.exp(-pace * length)
+    gained = -math.expm1(-pace * length) / pace if pace > 0 else length
+    for _ in range(PIECES):
+        norm = math.sqrt(max(kept * norm**2 + gained * (radial * norm + squared), 1e-30))
+    return norm

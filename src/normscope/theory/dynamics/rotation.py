@@ -1,4 +1,13 @@
-"""How fast the parameters of a group turn, held against rotational equilibrium."""
+"""How fast the parameters of a group turn, held against rotational equilibrium.
+
+A small step turns θ by √(‖Δ‖² − (⟨θ′,Δ⟩/ρ′)²)/ρ′ radians. Where growth and decay balance, n steps turn it by
+√(2ηλ)·√n if gradients are independent (Kosson et al. 2023), and a single step, which momentum β makes alike
+to those around it, by
+
+    √(2ηλ·(1 − β′)/(1 + β′))          β′ = β(1 − ηλ), since what past gradients left in θ decays
+
+A group that turns faster than this is smaller than at rest, and grows; one that turns more slowly is larger.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +15,81 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from normscope.theory.dynamics.group_drive import acting_rates, decay_factor, memory
 from normscope.theory.dynamics.rate_groups import RateGroup
+from normscope.theory.laws.laws import Array
+
+RECENT = 0.1  # the share of the records that counts as now, and as the beginning
+NEAR = 1.3  # ratios up to this, or down to its inverse, count as equilibrium
 
 
 @dataclass(frozen=True)
 class Rotation:
     """The angle per step of one group, what it is at equilibrium, and what that means.
 
-    `angle` is √(‖Δ‖² − (⟨θ′,Δ⟩/ρ)²)/ρ in radians, a mean over the latest records; `expected` the angle at
-    equilibrium, None without weight decay; `effective_lr` η·u/ρ; `half_life` the steps that halve the
-    distance to equilibrium.
+    `angle` is the root mean square over the latest records, in radians: the effective learning rate, since a
+    step of relative size η·u/ρ turns θ by as much. `first_angle` is that of the first records after warm-up.
+    `expected` is the angle at equilibrium under the latest rates and `ratio` the measured one relative to it,
+    None without weight decay; `half_life` the steps that halve the distance of ρ² from its equilibrium.
     """
 
     group: str
     angle: float
+    first_angle: float
     expected: float | None
-    effective_lr: float
-    first_effective_lr: float
+    ratio: float | None
     half_life: int | None
-    sentence: str = ""
+    sentence: str
 
 
 def rotation(group: RateGroup) -> Rotation | None:
-    """The rotation of a group; None without one-step sums."""
-    if group.dot is None or group.sumsq_delta is None or not np.isfinite(group.dot).any():
+    """The rotation of a group; None without the sums of single steps, or if nothing moved."""
+    steps, angles = one_step_angles(group)
+    if not len(angles) or not angles.any():
         return None
-    known = np.isfinite(group.dot)
-    before = group.sumsq[known] - 2 * group.dot[known] - group.sumsq_delta[known]
-    across = np.maximum(group.sumsq_delta[known] - group.dot[known] ** 2 / before, 0.0)
-    angles = np.sqrt(across / before)
-    late = angles[-max(1, len(angles) // 10) :]
-    return Rotation(
-        group.name, float(np.sqrt(np.mean(late**2))), None, float(late[-1]), float(angles[0]), None
+    count = max(1, round(RECENT * len(angles)))
+    moved = np.flatnonzero(angles >= 0.5 * angles.max())  # after warm-up
+    first = _rms(angles[moved[0] : moved[0] + count])
+    now, recent = _rms(angles[-count:]), steps[-count:]
+    lr, decay = (float(np.mean(rate)) for rate in acting_rates(group, group.rates).at(recent))
+    known = decay_factor(group) is not None and 0 < lr * decay < 1
+    lost = 1.0 - (1.0 - lr * decay) ** 2
+    expected = float(np.sqrt(lost / memory(group, lr * decay))) if known else None
+    half = int(np.ceil(np.log(2) / -np.log1p(-lost))) if known else None
+    ratio = now / expected if expected else None
+    return Rotation(group.name, now, first, expected, ratio, half, _sentence(group, now, first, ratio))
+
+
+def one_step_angles(group: RateGroup) -> tuple[Array, Array]:
+    """The steps at which a single update was measured, and the angles by which it turned θ."""
+    if group.dot is None or group.sumsq_delta is None or group.previous is None:
+        return np.zeros(0), np.zeros(0)
+    before = group.sumsq - 2 * group.dot - group.sumsq_delta
+    known = (group.steps - group.previous == 1) & np.isfinite(before) & (before > 0)
+    before, dot, delta = before[known], group.dot[known], group.sumsq_delta[known]
+    across = np.maximum(delta - dot**2 / before, 0.0)
+    return group.steps[known], np.arctan2(np.sqrt(across), np.sqrt(before) + dot / np.sqrt(before))
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _sentence(group: RateGroup, now: float, first: float, ratio: float | None) -> str:
+    course = ""
+    if now > 0 and first > 0 and max(now / first, first / now) >= 1.5:
+        how = f"fell {first / now:.3g} ×" if now < first else f"rose {now / first:.3g} ×"
+        course = f" Its effective learning rate {how} since the beginning."
+    if ratio is None:
+        return f"{group.name}: a step turns it by {now:.3g} radians.{course}"
+    return (
+        f"{group.name}: a step turns it {ratio:.2g} × as fast as at equilibrium: {_meaning(ratio)}.{course}"
     )
+
+
+def _meaning(ratio: float) -> str:
+    if 1 / NEAR <= ratio <= NEAR:
+        return "it is there"
+    if ratio > 1:
+        return "it is smaller than at rest, and grows"
+    return "it is larger than at rest, and shrinks or turns ever more slowly"

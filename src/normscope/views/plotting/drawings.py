@@ -257,18 +257,16 @@ def of_sweep_result(found: Any) -> Drawing:
         raise UsageError(f"the sweep in {found.out} has no finished cell, so there is nothing to draw")
     if not sweep_map.is_map(found.cells):
         return Drawing(scope, [cells.curve_figure(found.cells)])
-    with Run(found.run) as run:
-        base = run.meta.get("base", {})
     figures = []
     for i, (rest, grid) in enumerate(sweep_map.grids(found.cells).items()):
-        figures += [_numbered(figure, i, rest) for figure in _map_figures(grid, base)]
+        figures += [_numbered(figure, i, rest) for figure in _map_figures(grid)]
     return Drawing(scope, figures)
 
 
-def _map_figures(grid: sweep_map.SweepGrid, base: Mapping[str, Any]) -> list[FigureSpec]:
+def _map_figures(grid: sweep_map.SweepGrid) -> list[FigureSpec]:
     """Norm change and loss together if both were measured, then each map alone."""
     changes = [
-        replace(sweep_map.change_figure(grid, [measure], base), key=measure.key, note=sweep_map.READING)
+        replace(sweep_map.change_figure(grid, [measure]), key=measure.key, note=sweep_map.READING)
         for measure in grid.measured(sweep_map.CHANGES)
     ]
     loss = [sweep_map.loss_figure(grid)] if grid.measured([sweep_map.LOSS]) else []

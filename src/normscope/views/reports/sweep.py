@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from normscope.anatomy import of_scope
 from normscope.errors import RunFileError
@@ -44,7 +43,7 @@ def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
         title="Learning rate, weight decay and the norm" if is_map(found) else "A sweep",
         subject=printable(folder.resolve().name),
         subtitle=_subtitle(found),
-        stages=[Stage("", _summary(found), [], [_maps(found, meta.get("base", {})), _table(found)])],
+        stages=[Stage("", _summary(found), [], [_maps(found), _table(found)])],
         closing=[],
         warnings=[],
         provenance=provenance(meta, **written),
@@ -87,14 +86,14 @@ def _change(cell: Cell, scope: str) -> str:
     return f"{'grew' if end > start else 'shrank'} from {number(start)} to {number(end)}"
 
 
-def _maps(found: Sequence[Cell], base: Mapping[str, Any]) -> Section:
+def _maps(found: Sequence[Cell]) -> Section:
     """The maps of each combination of the other fields, with the curves of one cell below them."""
     if not is_map(found):
         return Section("curves", "Curves", (), [curve_figure(found)])
     maps = grids(found)
     parts: list[SectionPart] = []
     for i, (rest, grid) in enumerate(list(maps.items())[:MOST_MAPS]):
-        parts += report_figures(i, grid, rest, base)
+        parts += report_figures(i, grid, rest)
     sentences = [f"{READING} Click a cell for its curves."]
     if len(maps) > MOST_MAPS:
         sentences.append(f"The first {MOST_MAPS} of {len(maps)} combinations of the other fields are drawn.")

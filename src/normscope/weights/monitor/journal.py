@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.rows import OptimizerRow
 from normscope.run import NO_PREVIOUS, Run, ScalarRow
 from normscope.weights.monitor.alarms import Alarm
 from normscope.weights.monitor.outbox import TIMEOUT, Outbox
@@ -26,12 +27,14 @@ Array = NDArray[np.float64]
 
 COLUMNS = (
     "sumsq", "nonfinite", "dot", "sumsq_delta", "grad_sumsq", "grad_dot", "grad_nonfinite", "gradients",
-    "lr", "weight_decay", "grouped",
+    "lr", "weight_decay", "kind", "momentum", "coupled", "grouped",
 )  # fmt: skip
 """What a rank adds to a record for each parameter.
 
-`gradients` is 1 where the parameter has a gradient, `grouped` where it is in a parameter group.
+`gradients` is 1 where the parameter has a gradient, `grouped` where it is in a parameter group. `kind` is
+the number of the optimizer's class, `coupled` 1 where weight decay is added to the gradient.
 """
+SETTINGS = ("kind", "momentum", "coupled")
 MEMORY = 1 << 28
 """Bytes of records that are kept while the file cannot be written."""
 
@@ -60,6 +63,12 @@ class Record:
         nonfinite = self.column("nonfinite").astype(np.int64).tolist()
         others = (self.column(name).tolist() for name in ("grad_sumsq", "grad_dot", "lr", "weight_decay"))
         return zip(repeat(stage), repeat(self.step), repeat(previous), ids, *sums, nonfinite, *others)
+
+    def settings(self) -> Array:
+        """Kind, momentum and coupling of each parameter; NaN where no optimizer has it."""
+        found = np.stack([self.column(name) for name in SETTINGS], axis=1)
+        found[self.column("grouped") == 0] = np.nan
+        return found
 
 
 @dataclass(frozen=True)
@@ -92,10 +101,13 @@ class Journal:
     meta: Mapping[str, Any] = field(default_factory=dict)
     lock: WriterLock | None = None
     """The right to write the file, which is held until `close`, also while the file cannot be opened."""
+    kinds: Sequence[str] = ()
+    """The classes of the optimizers, on all ranks."""
 
     def __post_init__(self) -> None:
         self._run: Run | None = None
         self._ids: list[int] = []
+        self._settings: Array | None = None  # as they were last written
         self._tied = np.array([info.tied_to is not None for info in self.parameters], dtype=bool)
         size = max(1, len(self.parameters)) * len(COLUMNS) * 8
         self.outbox: Outbox[JournalEntry] = Outbox(
@@ -114,6 +126,7 @@ class Journal:
         if self._run is not None:
             self._run.close()
             self._run = None
+        self._settings = None
 
     def _write(self, entries: Sequence[JournalEntry]) -> None:
         try:
@@ -132,14 +145,40 @@ class Journal:
         if isinstance(entry, Record):
             kept = Record(entry.step, entry.values[~self._tied], entry.first)
             run.write_live(kept.rows(self._ids, self.stage))
+            self._write_settings(run, kept)
         elif isinstance(entry, Scalars):
             run.write(ScalarRow(entry.step, name, value, self.stage) for name, value in entry.values.items())
         elif isinstance(entry, Alarm):
             write_alarms(run, [*run.artifacts("alarm").get(self.stage, ()), asdict(entry)], self.stage)
         elif isinstance(entry, Note):
             run.set_meta(entry.key, entry.text)
-        elif remark := rewind(run, self._counted(entry), self.stage, self._ids):
-            remarks.append(remark)
+        else:
+            self._settings = None
+            if remark := rewind(run, self._counted(entry), self.stage, self._ids):
+                remarks.append(remark)
+
+    def _write_settings(self, run: Run, record: Record) -> None:
+        """Write kind and momentum of the parameters for which they changed; none does at most steps."""
+        settings = record.settings()
+        before = np.full_like(settings, np.nan) if self._settings is None else self._settings
+        grouped = ~np.isnan(settings[:, 0])
+        changed = grouped & ~((settings == before) | (np.isnan(settings) & np.isnan(before))).all(axis=1)
+        if not changed.any():
+            return
+        self._settings = np.where(grouped[:, None], settings, before)
+        run.write(
+            OptimizerRow(
+                record.step,
+                self._ids[i],
+                self.kinds[int(kind)],
+                None if np.isnan(momentum) else momentum,
+                bool(coupled),
+                self.stage,
+            )
+            for i, (kind, momentum, coupled) in zip(
+                np.flatnonzero(changed), settings[changed].tolist(), strict=True
+            )
+        )
 
     def _counted(self, entry: Rewind) -> Rewind:
         return entry if entry.sumsq is None else Rewind(entry.step, entry.sumsq[~self._tied])

@@ -31,6 +31,7 @@ from normscope.weights.monitor.live_measures import LiveMeasures
 from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.monitor.optimizer_inspection import (
     backward_scale,
+    kind_of,
     optimizers_of,
     skips_step,
     step_scale,
@@ -89,17 +90,17 @@ class Monitor:
         mine, skipped = local_parameters(model)
         layout = ranks.agree(mine, self._problem({id(item.parameter) for item in mine}))
         lock = claim_run_file(run, ranks, layout.infos, options.stage, options.step)
+        kinds = ranks.union(kind_of(optimizer) for optimizer in self._optimizers)
         tensors = tensor_rows(layout.infos, tied_names(layout.infos), known={})
         measures = LiveMeasures(tensors, options.groups, options.scope)
         self.scope = measures.scope  # which parameters `latest` counts: body, all, or all (no body)
         meta = {"monitor": self._provenance(schedule, ranks)}
-        journal = Journal(run, layout.infos, options.stage, skipped, meta, lock)
+        journal = Journal(run, layout.infos, options.stage, skipped, meta, lock, kinds)
         self._publisher = Publisher(journal, measures, options) if ranks.rank == 0 else None
-        self._recorder = Recorder(layout, ranks, options.updates)
+        self._recorder = Recorder(layout, ranks, options.updates, kinds)
         self._stepped: set[int] = set()
         self._warned: set[str] = set()
-        self._begun = self._failed = False
-        self._scale = 1.0
+        self._begun, self._failed, self._scale = False, False, 1.0
         self._backward = EndOfBackward(gradient_leaves(model), self._gradients_ready)
         self._handles = [o.register_step_pre_hook(self._before) for o in self._optimizers]
         self._handles += [o.register_step_post_hook(self._after) for o in self._optimizers]

@@ -1,9 +1,10 @@
-"""What the monitor reads from optimizers: the one inside wrappers, its loss scale, skipped steps."""
+"""What the monitor reads from optimizers: the one inside wrappers, loss scale, skipped steps, momentum."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ DEEPEST = 8
 """Wrappers that may be nested around an optimizer."""
 FRAMES = 24
 """Stack frames between a GradScaler and the optimizer's step that are searched."""
+
+COUPLED = ("SGD", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "ASGD", "RMSprop")
+"""Optimizers that add weight decay to the gradient, unless their groups say that it is decoupled."""
 
 
 def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
@@ -73,3 +77,42 @@ def step_scale(optimizer: Optimizer) -> float:
     """The factor that is still in the gradients when the optimizer's step begins."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
+
+
+def kind_of(optimizer: Optimizer) -> str:
+    """The name of an optimizer's class."""
+    return type(optimizer).__name__
+
+
+def momentum_of(optimizer: Optimizer, group: Mapping[str, Any]) -> float:
+    """The β by which successive updates of a parameter group are alike; NaN if it is unknown.
+
+    SGD's, Muon's and RMSprop's momentum, Adam's β₁. Lion has two, and this is the β of one momentum with
+    the same memory (1 + β)/(1 − β). With dampening, SGD's momentum no longer gives its effective rate.
+    """
+    betas = group.get("betas")
+    if betas is not None and "lion" in kind_of(optimizer).lower():
+        return _of_lion(float(betas[0]), float(betas[1]))
+    if betas is not None:
+        return float(betas[0])
+    if group.get("dampening"):
+        return math.nan
+    if kind_of(optimizer) in ("Adafactor", "Adagrad", "Adadelta"):
+        return float(group.get("beta1") or 0.0)
+    momentum = group.get("momentum")
+    return math.nan if momentum is None else float(momentum)
+
+
+def _of_lion(beta1: float, beta2: float) -> float:
+    """With independent gradients, the direction β₁·m + (1 − β₁)·g has this part of their variance."""
+    variance = (1 - beta1) ** 2 + beta1**2 * (1 - beta2) / (1 + beta2)
+    return (1 - variance) / (1 + variance)
+
+
+def decay_is_coupled(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether weight decay is added to the gradient rather than to the update."""
+    if "decoupled_weight_decay" in group:
+        return not group["decoupled_weight_decay"]
+    if hasattr(optimizer, "adam_w_mode"):  # NVIDIA's fused Adam
+        return not optimizer.adam_w_mode
+    return kind_of(optimizer) in COUPLED

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from normscope.weights.monitor.journal import COLUMNS, Record
+from normscope.weights.monitor.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
 from normscope.weights.monitor.sharding import Layout, Ranks, local, local_gradient
 from normscope.weights.sums.live_sums import DELTA, DOT, INIT, NONFINITE, SUMSQ, copy_into, sums_of
 
@@ -22,7 +23,7 @@ COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 UPDATE = [COLUMN["dot"], COLUMN["sumsq_delta"]]
 GRADIENT_SUMS = [COLUMN["grad_sumsq"], COLUMN["grad_dot"]]
 GRADIENT = [*GRADIENT_SUMS, COLUMN["grad_nonfinite"], COLUMN["gradients"]]
-RATES = [COLUMN["lr"], COLUMN["weight_decay"], COLUMN["grouped"]]
+RATES = [COLUMN[name] for name in ("lr", "weight_decay", "kind", "momentum", "coupled", "grouped")]
 
 
 class Snapshot:
@@ -49,8 +50,9 @@ def _formats(tensors: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype, t
 class Recorder:
     """Measures the parameters of this rank, however they are sharded."""
 
-    def __init__(self, layout: Layout, ranks: Ranks, updates: bool) -> None:
+    def __init__(self, layout: Layout, ranks: Ranks, updates: bool, kinds: Sequence[str] = ()) -> None:
         self.layout, self.ranks, self.updates = layout, ranks, updates
+        self._kinds = {kind: float(i) for i, kind in enumerate(kinds)}
         self._position = {id(p): i for i, p in enumerate(layout.parameters)}
         self._plain = not any(isinstance(p, DTensor) or p.is_complex() for p in layout.parameters)
         self._snapshots: dict[int, Snapshot] = {}
@@ -82,10 +84,12 @@ class Recorder:
 
     @torch.no_grad()
     def before_step(self, optimizer: Optimizer) -> None:
-        """Note the learning rates and weight decays, and copy θ′."""
+        """Note learning rate, weight decay and momentum of every group, and copy θ′."""
+        kind = self._kinds.get(kind_of(optimizer), np.nan)
         for group, indices in zip(optimizer.param_groups, self._group_indices(optimizer), strict=True):
-            rates = float(group.get("lr", np.nan)), float(group.get("weight_decay", 0.0)), 1.0
-            self._values[indices[:, None], RATES] = rates
+            rates = float(group.get("lr", np.nan)), float(group.get("weight_decay", 0.0))
+            settings = kind, momentum_of(optimizer, group), float(decay_is_coupled(optimizer, group))
+            self._values[indices[:, None], RATES] = (*rates, *settings, 1.0)
         if self.updates:
             snapshot = self._snapshots.setdefault(id(optimizer), Snapshot())
             snapshot.take(self._tensors(self._optimized(optimizer)))

@@ -229,6 +229,10 @@ class Ranks:
         _raise_first([trouble for _, trouble in received])
         return self._layout(mine, [infos for infos, _ in received])
 
+    def union(self, mine: Iterable[str]) -> tuple[str, ...]:
+        """The names that any rank has, in the same order on all; every rank must call this."""
+        return tuple(sorted({name for names in self._gather(sorted(set(mine))) for name in names}))
+
     def share(self, problem: NormscopeError | None) -> None:
         """Raise one rank's problem on all; every rank must call this."""
         _raise_first(self._gather(problem))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.dynamics.growth_boundary import Cell, measured_change, momentum, predicted_change
+from normscope.theory.dynamics.growth_boundary import Cell, measured_change, predicted_change
 from normscope.views.figures.sweep.cells import (
     AXIS_FIELDS,
     cell_details,
@@ -24,11 +24,11 @@ from normscope.views.page import palette
 from normscope.views.page.formatting import escape, json_numbers, label, number, power_of_ten
 from normscope.views.page.page_parts import Button, FigureSpec, Trace, balanced
 
-THEORY = "equilibrium theory"
+THEORY = "norm recursion"
 READING = (
     "Blue cells lost norm, orange ones gained it. The solid line is where the measured change is zero. The "
-    "dashed line is where equilibrium theory predicts this from each cell's own update size, for independent "
-    "updates; the dotted line, for updates that momentum correlates."
+    "dashed line is where the norm recursion gives that, from each cell's weight decay, mean update size and "
+    "mean alignment of the updates with the parameters."
 )
 
 
@@ -97,14 +97,14 @@ def grids(found: Sequence[Cell]) -> dict[str, SweepGrid]:
     return {rest: SweepGrid.of(part) for rest, part in groups.items()}
 
 
-def report_figures(place: int, grid: SweepGrid, rest: str, base: Mapping[str, Any]) -> list[FigureSpec]:
+def report_figures(place: int, grid: SweepGrid, rest: str) -> list[FigureSpec]:
     """The maps of one grid and, for a click on a map, the curves of its cells.
 
-    `rest` says which of several grids it is; `base` is the config that the cells change.
+    `rest` says which of several grids it is.
     """
     suffix = f" ({rest})" if rest else ""
     changes = grid.measured(CHANGES)
-    maps = [change_figure(grid, changes, base)] if changes else []
+    maps = [change_figure(grid, changes)] if changes else []
     maps += [loss_figure(grid)] if grid.measured([LOSS]) else []
     one = FigureSpec(f"cell-{place}", f"One cell{suffix}", (), click="Cell", wide=True)
     linked = [
@@ -114,7 +114,7 @@ def report_figures(place: int, grid: SweepGrid, rest: str, base: Mapping[str, An
     return [*linked, replace(one, details=cell_details(grid.found, sweep_scope(grid.found)))]
 
 
-def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mapping[str, Any]) -> FigureSpec:
+def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure]) -> FigureSpec:
     """The map of the change of the norm, measured and predicted; one button per measure."""
     traces = []
     for measure in measures:
@@ -124,7 +124,6 @@ def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mappin
             *_failure_marks(grid),
             _boundary(grid, shown, "measured: no change", "solid"),
             _boundary(grid, grid.table(partial(predicted_change, norm=measure.key)), THEORY, "dash"),
-            *_with_momentum(grid, measure.key, base),
         ]
         traces += [{**part, "set": measure.key} for part in parts]
     buttons = [Button(measure.key, measure.name) for measure in measures]
@@ -136,13 +135,6 @@ def change_figure(grid: SweepGrid, measures: Sequence[CellMeasure], base: Mappin
         height=430,
         buttons=buttons if len(buttons) > 1 else (),
     )
-
-
-def _with_momentum(grid: SweepGrid, prefix: str, base: Mapping[str, Any]) -> list[Trace]:
-    if not any(momentum(cell, base) for cell in grid.found):
-        return []
-    predicted = grid.table(partial(predicted_change, norm=prefix, base=base))
-    return [_boundary(grid, predicted, f"{THEORY}, with momentum", "dot")]
 
 
 def _change_title(grid: SweepGrid, measures: Sequence[CellMeasure]) -> str:

@@ -96,7 +96,29 @@ LOOK = {
     "lion-cosine": (Setting("lion", 5e-4, cosine, 0.1), WIDE),
     "adafactor": (Setting("adafactor", 1e-2, constant), DEEP),
 }
-PARTS = {"tune": TUNE, "look": LOOK}
+BROAD = Shape(64, 1, 256, "layer", "learned", False, "linear")
+SMALL = Shape(24, 4, 256, "rms", "table", True, "linear")
+LAST_LOOK = {
+    "adam": (Setting("adam", 3e-3, warmed), BROAD),
+    "adam-small": (Setting("adam", 5e-4), SMALL),
+    "adamw-0.1": (Setting("adamw", 1e-3, warmed, 0.1), SMALL),
+    "adamw-0.3": (Setting("adamw", 2e-3, constant, 0.3), BROAD),
+    "adamw-2": (Setting("adamw", 4e-3, warmed, 2.0), SMALL),
+    "sgd": (Setting("sgd", 0.2, warmed), BROAD),
+    "sgd-decay": (Setting("sgd", 0.05, warmed, 1e-3), SMALL),
+    "sgd-cosine": (Setting("sgd", 0.2, cosine), BROAD),
+    "muon": (Setting("muon", 0.02, warmed, 0.1), BROAD),
+    "muon-rest": (Setting("muon", 0.02, warmed, 1.0), SMALL),
+    "muon-linear": (Setting("muon", 0.01, linear, 0.1), SMALL),
+    "adamw-cosine": (Setting("adamw", 1e-3, cosine, 0.1), BROAD),
+    "adam-cosine": (Setting("adam", 2e-3, cosine), SMALL),
+    "adamw-wsd": (Setting("adamw", 3e-3, stable_then_decay, 0.05), BROAD),
+    "adam-wsd": (Setting("adam", 1e-3, stable_then_decay), SMALL),
+    "adamw-restarts": (Setting("adamw", 3e-3, restarts, 0.1), BROAD),
+    "lion": (Setting("lion", 2e-4, warmed, 0.3), BROAD),
+    "adafactor": (Setting("adafactor", 3e-2, inverse_root), SMALL),
+}
+PARTS = {"tune": TUNE, "look": LOOK, "last-look": LAST_LOOK}
 
 
 def make_optimizers(model: nn.Module, setting: Setting) -> list[torch.optim.Optimizer]:

@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from normscope.table import Table, Tabular
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
+    from normscope.theory.dynamics.learning_rates import Rates
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
     from normscope.theory.forecasts.group_outlook import GroupOutlook
     from normscope.theory.forecasts.plan import Plan
-    from normscope.theory.dynamics.learning_rates import Rates
     from normscope.theory.laws.compare import Comparison, GroupDifference, compare
     from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
     from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth

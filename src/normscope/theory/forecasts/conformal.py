@@ -1,26 +1,28 @@
 """The 95 % interval of a forecast, from the errors that the same forecast made inside the known part.
 
-The half-width, as a distance from the forecast (a difference of logarithms for a norm), is
+The half-width is a distance from the forecast (a difference of logarithms for a norm, so that no interval of
+a norm reaches zero). It adds up five terms, each with a factor:
 
-    trust·(MOVE·|move| + SPREAD·spread + ERROR·worst) + (1 − trust)·SWING·√swing,      times √min(1, h/H)
+    MOVE·s·|move| + SPREAD·s·spread       for the share s that trends and laws have in the forecast
+    STEERED·d·|move| + ERROR·d·worst      for the share d that the dynamics have
+    SWING·(1 − trust)·√swing              for the last value
 
 `move` is the distance of the forecast from the last value, `spread` the standard deviation between local
-trends, `worst` the largest error of the forecast in its backtest, `swing` that of the last value; h is the
-horizon and terms that do not depend on it shrink below H. The four factors are conformal: quantile
-regression on real trainings chose their proportions, and the 95 % quantile of |error|/half-width over these
-trainings their scale (`python -m benchmarks.forecast --calibrate`). Distances are logarithms, so no interval
-of a norm reaches zero.
+trends, `worst` the largest backtest error of the forecast, `swing` that of the last value. The last two
+shrink as √h where the horizon h is below that of a forecast by a third of what is known. The factors are
+conformal: quantile regression on real trainings chose their proportions, and the 95 % quantile of
+|error|/half-width over these trainings their scale (`python -m benchmarks forecast --calibrate`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from normscope.theory.forecasts.candidates import LAST, TRENDS
+from normscope.theory.forecasts.candidates import DYNAMICS, LAST, TRENDS
 from normscope.theory.forecasts.combination import Combination
 from normscope.theory.laws.laws import Array
 
-MOVE, SPREAD, ERROR, SWING = 0.3, 1.5, 0.5, 1.4
+MOVE, SPREAD, STEERED, ERROR, SWING = 0.3, 1.2, 0.25, 0.2, 1.6
 FULL_HORIZON = 0.2876  # log 4/3: a forecast by a third of what is known
 UNKNOWN_SWING = 0.25  # without a backtest: what a norm may do while the run doubles
 _LEAST = 1e-6  # no interval has zero width: sums are exact to about this
@@ -28,16 +30,18 @@ _NOISE = 2.0
 
 
 def features(found: Combination, ahead: Array, moved: Array) -> Array:
-    """The four terms at the steps `ahead`, [4, steps], without their factors."""
+    """The five terms at the steps `ahead`, [5, steps], without their factors."""
     shrink = np.sqrt(np.minimum(1.0, found.past.horizon(ahead) / FULL_HORIZON))
     worst, swing = _worst(found.errors), _worst(found.rolling.errors[LAST])
     if not len(found.rolling):
         swing = UNKNOWN_SWING
+    steered = found.weights.get(DYNAMICS, 0.0)
     return np.stack(
         [
-            np.abs(moved),
-            found.trust * _spread(found, ahead),
-            found.trust * worst * shrink,
+            (1 - steered) * np.abs(moved),
+            (1 - steered) * found.trust * _spread(found, ahead),
+            steered * np.abs(moved),
+            steered * worst * shrink,
             (1 - found.trust) * np.sqrt(swing) * shrink,
         ]
     )
@@ -45,7 +49,7 @@ def features(found: Combination, ahead: Array, moved: Array) -> Array:
 
 def half_width(found: Combination, ahead: Array, moved: Array) -> Array:
     """The half-width of the 95 % interval at the steps `ahead`."""
-    factors = np.array([MOVE, SPREAD, ERROR, SWING])
+    factors = np.array([MOVE, SPREAD, STEERED, ERROR, SWING])
     width: Array = factors @ features(found, ahead, moved)
     return np.maximum(width, _NOISE * _noise(found) + _LEAST)
 

@@ -159,8 +159,8 @@ def _range(laws: dict[str, float], last: float) -> tuple[float, float, float]:
 
 
 def _for_other_rates(past: Past, ahead: Array, rates: KnownRates) -> float:
-    """What the interval gains for learning rates at which the drive was not measured: half of that in ρ²."""
-    far = out_of_range(past.groups, rates.futures, ahead) if past.groups else 0.0
+    """What the interval gains where a plan leads to rates at which the drive was not measured."""
+    far = out_of_range(past.groups, rates.futures, ahead) if rates.forced else 0.0
     return 0.98 * _UNKNOWN_SCALING * far
 
 

@@ -46,9 +46,17 @@ def slope(past: Past, height: Array, late: float, until: float = 0.0) -> float:
 
 def rises(past: Past) -> bool:
     """Whether the last half climbs: both of its halves have a positive slope, and little of it goes back."""
-    late = past.values[past.steps >= past.fraction(0.5)]
-    if len(late) < LEAST_POINTS:
-        return False
-    way = float(np.abs(np.diff(late)).sum())
     climbs = slope(past, past.values, 0.25) > 0 and slope(past, past.values, 0.5, 0.25) > 0
-    return climbs and way > 0 and float(late[-1] - late[0]) > 0.5 * way
+    return climbs and _net_rise(past, 0.5) > 0.5
+
+
+def climbs_steadily(past: Past) -> bool:
+    """Whether the last three quarters climb almost without going back."""
+    return rises(past) and _net_rise(past, 0.75) > 0.9
+
+
+def _net_rise(past: Past, late: float) -> float:
+    """The rise over a late part of the run as a share of the whole way up and down; 0 for few points."""
+    values = past.values[past.steps >= past.fraction(1 - late)]
+    way = float(np.abs(np.diff(values)).sum())
+    return float(values[-1] - values[0]) / way if len(values) >= LEAST_POINTS and way > 0 else 0.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from normscope.theory.dynamics.dynamics import Equilibrium, steps_between
-from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, decay_factor, group_drive
+from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, group_drive
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
@@ -63,7 +63,7 @@ def group_equilibrium(
     found = group_drive(group)
     if found is None or why_no_equilibrium(group, lr, weight_decay):
         return Equilibrium(False, None, None, None, None, None, None, lr, weight_decay)
-    shrink = (1.0 - lr * weight_decay * (decay_factor(group) or 0.0)) ** 2
+    shrink = (1.0 - lr * weight_decay * (group.decay_factor or 0.0)) ** 2
     pace = -float(np.log(shrink))
     step = float(group.steps[-1]) if now is None else now
     then = np.array([step + 1 / pace])
@@ -78,7 +78,7 @@ def group_equilibrium(
 
 def why_no_equilibrium(group: RateGroup, lr: float, weight_decay: float) -> str | None:
     """Why nothing balances the growth of a group, as a clause; None if something does."""
-    found, factor = group_drive(group), decay_factor(group)
+    found, factor = group_drive(group), group.decay_factor
     if lr == 0:
         return "with learning rate 0 the norm no longer moves"
     if weight_decay == 0:

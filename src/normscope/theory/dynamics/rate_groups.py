@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.run import Run
-from normscope.theory.dynamics.applied_rates import Applied, applied_rates
+from normscope.theory.dynamics.applied_rates import Applied, applied_rates, decay_factor
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import Grouped, group
@@ -60,6 +60,11 @@ class RateGroup:
             dot=dot,
             sumsq_delta=delta,
         )
+
+    @property
+    def decay_factor(self) -> float | None:
+        """By how much weight decay acts more strongly than ηλ; None where that is unknown."""
+        return decay_factor(self.kind, self.momentum, self.coupled)
 
     @property
     def last_rates(self) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from normscope.errors import SeriesError
 from normscope.theory.dynamics.dynamics import steps_between
 from normscope.theory.dynamics.group_drive import group_drive, memory, update_size
 from normscope.theory.dynamics.group_dynamics import (
@@ -204,6 +205,14 @@ def test_a_rate_that_never_was_widens_the_equilibrium():
     group = trained(Training(momentum=0.9, decay=1.0, start=0.2))
     same, lower = (group_equilibrium(group, lr, 1.0) for lr in (0.01, 0.001))
     assert lower.high / lower.low > 2 * same.high / same.low > 2
+
+
+def test_nothing_known_and_nothing_asked():
+    group = trained(Training(steps=100))
+    with pytest.raises(SeriesError, match="no norm is known"):
+        continue_group(group.until(-1), np.array([100.0]))
+    assert continue_group(group.until(0), np.array([50.0]))[0] == group.sumsq[0]
+    assert len(continue_group(group, np.zeros(0))) == 0
 
 
 def test_no_group_has_no_norm():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from normscope.errors import SeriesError
 from normscope.theory.dynamics.dynamics import Equilibrium, steps_between
 from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, group_drive
 from normscope.theory.dynamics.learning_rates import Rates
@@ -32,16 +33,20 @@ def continue_groups(
 def continue_group(group: RateGroup, ahead: Array, future: Rates | None = None) -> Array:
     """ρ² of one group at the steps `ahead`: its drive, with a trend that fades out, against weight decay.
 
-    A drive that shrinks the norm is continued as a share of ρ², so that ρ² stays positive. Where the
-    learning rate is zero nothing moves.
+    A drive that shrinks the norm belongs to the beginning of training: it is continued as a share of ρ², so
+    that ρ² stays positive, and fades as 1/step. Where the learning rate is zero nothing moves.
     """
+    if not len(group.steps):
+        raise SeriesError(f"{group.name}: no norm is known that could be continued")
     found = group_drive(group)
     now, sumsq = float(group.steps[-1]), float(group.sumsq[-1])
     if found is None or sumsq <= 0:
         return np.full(len(ahead), max(sumsq, 0.0))
     edges = np.concatenate([[now], np.asarray(ahead, dtype=np.float64)])
     steps = steps_between(edges, acting_rates(group, future or _constant(*group.last_rates)))
-    gained = found.growth(steps) * found.factor((edges[1:] + edges[:-1]) / 2)
+    middles = (edges[1:] + edges[:-1]) / 2
+    gained = found.growth(steps) * found.factor(middles)
+    gained = np.where(gained < 0, gained * max(now, 1.0) / np.maximum(middles, 1.0), gained)
     out, last = np.empty(len(ahead)), sumsq
     for i, (kept, gain) in enumerate(zip(steps.kept, gained, strict=True)):
         last = kept * last + gain if gain >= 0 else kept * last * np.exp(gain / sumsq)

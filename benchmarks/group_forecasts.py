@@ -2,9 +2,9 @@
 
     python -m benchmarks.group_forecasts FOLDER [--pattern "tune-*.db"] [--scope body]
 
-Every run file in FOLDER was written by `ns.Monitor`. From a quarter, half and three quarters of its steps, and
-with the rates that it then really had, the last norm is forecast; beside it, the errors of the last known value
-and of a straight line in ρ² through the last half. The constants of `group_drive` were chosen by this table.
+Every run file in FOLDER was written by `ns.Monitor`. From a quarter, half and three quarters of its steps,
+and with the rates that it then really had, the last norm is forecast; beside it, the errors of the last known
+value and of a straight line in ρ² through the last half. The constants of `group_drive` were chosen by this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does the norm of each parameter group settle where its recursion predicts? Small transformers.
 
-    python benchmarks/equilibrium.py [--cache FOLDER] [--steps 3000]
+    python -m benchmarks.equilibrium [--cache FOLDER] [--steps 3000]
 
 Each run trains on prose at a constant rate, watched by the monitor; matrices decay, vectors do not. From
 its first half alone, the equilibrium norm of the decayed group and the norm at the last step are predicted,
@@ -101,7 +101,10 @@ def decayed_group(path: Path) -> RateGroup:
         return max(rate_groups(run, "body"), key=lambda group: float(group.rates.weight_decay.max()))
 
 
-HEAD = "optimizer|η|λ|half-life (steps)|predicted rest|last tenth|error|at rest|forecast error|turns"
+HEAD = (
+    "optimizer|η|λ|half-life (steps)|rest, by the first half|last tenth|error|error, by the whole run"
+    "|at rest|forecast error|turns"
+)
 
 
 def report(setting: Setting, group: RateGroup) -> None:
@@ -118,10 +121,12 @@ def report(setting: Setting, group: RateGroup) -> None:
     angle = turning.ratio if turning is not None and turning.ratio is not None else np.nan
     cells = [setting.optimizer, f"{setting.lr:g}", f"{setting.decay:g}"]
     if rest.norm is None:
-        cells += ["–", "–", f"{last:.2f}", "–", "–"]
+        cells += ["–", "–", f"{last:.2f}", "–", "–", "–"]
     else:
         cells += [f"{rest.half_life:,}", f"{rest.norm:.2f} ({rest.low:.2f} … {rest.high:.2f})", f"{last:.2f}"]
-        cells += [f"{rest.norm / last - 1:+.1%}", "yes" if abs(last / middle - 1) < 0.05 else "no"]
+        now = group_equilibrium(group, setting.lr, setting.decay).norm or np.nan
+        cells += [f"{rest.norm / last - 1:+.1%}", f"{now / last - 1:+.1%}"]
+        cells += ["yes" if abs(last / middle - 1) < 0.05 else "no"]
     print("| " + " | ".join([*cells, f"{ahead / norms[-1] - 1:+.1%}", f"{angle:.2f} ×"]) + " |", flush=True)
 
 

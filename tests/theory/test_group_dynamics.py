@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from normscope.errors import SeriesError
 from normscope.theory.dynamics.dynamics import steps_between
-from normscope.theory.dynamics.group_drive import decay_factor, group_drive, memory, update_size
+from normscope.theory.dynamics.group_drive import group_drive, memory, update_size
 from normscope.theory.dynamics.group_dynamics import (
     continue_group,
     continue_groups,
@@ -85,7 +86,7 @@ def test_the_update_is_that_of_the_gradient_alone():
 def test_decay_in_the_gradient_acts_through_the_momentum():
     how = Training(lr=0.002, decay=0.1, momentum=0.9, coupled=True, start=0.05, steps=6000)
     group = trained(how)
-    assert decay_factor(group) == pytest.approx(10)
+    assert group.decay_factor == pytest.approx(10)
     rest = group_equilibrium(group.until(3000), how.lr, how.decay)
     last = np.sqrt(group.sumsq[-100:].mean())
     assert rest.low < last < rest.high and rest.norm == pytest.approx(last, rel=0.1)
@@ -197,13 +198,21 @@ def test_why_there_is_no_equilibrium():
     assert "Adam is added to the gradient" in why_no_equilibrium(rescaled, 0.01, 0.1)
     assert not group_equilibrium(rescaled, 0.01, 0.1).exists
     unknown = replace(group, kind="SGD", coupled=True, momentum=None)
-    assert decay_factor(unknown) is None and "unknown" in why_no_equilibrium(unknown, 0.01, 0.1)
+    assert unknown.decay_factor is None and "unknown" in why_no_equilibrium(unknown, 0.01, 0.1)
 
 
 def test_a_rate_that_never_was_widens_the_equilibrium():
     group = trained(Training(momentum=0.9, decay=1.0, start=0.2))
     same, lower = (group_equilibrium(group, lr, 1.0) for lr in (0.01, 0.001))
     assert lower.high / lower.low > 2 * same.high / same.low > 2
+
+
+def test_nothing_known_and_nothing_asked():
+    group = trained(Training(steps=100))
+    with pytest.raises(SeriesError, match="no norm is known"):
+        continue_group(group.until(-1), np.array([100.0]))
+    assert continue_group(group.until(0), np.array([50.0]))[0] == group.sumsq[0]
+    assert len(continue_group(group, np.zeros(0))) == 0
 
 
 def test_no_group_has_no_norm():

@@ -6,6 +6,7 @@ import pytest
 from normscope.errors import UsageError
 from normscope.rows import OPTIMIZER_NOTES, OptimizerRow
 from normscope.run import Run, ScalarRow, TensorRow, WeightRow
+from normscope.theory.dynamics.budget import norm_budget
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import MOST_GROUPS, group_of_series, rate_groups
 from normscope.theory.measures.measures import group as group_sums
@@ -112,6 +113,19 @@ def test_a_lab_run_says_which_tensors_decay(tmp_path):
     assert (decayed.tensors, decayed.last_rates) == (3, (0.1, 0.1))
     assert (free.tensors, free.last_rates, free.momentum) == (1, (0.1, 0.0), 0.9)
     assert not decayed.assumed and not free.assumed
+
+
+def test_a_budget_counts_each_parameter_at_its_own_decay(tmp_path):
+    path = live(tmp_path / "run.db", [fixed(0.1, 0.0), fixed(0.1, 0.5)])
+    total, (free, decayed) = norm_budget(path)[0], norm_budget(path, by="tensor")
+    assert free.decay == 0 and total.decay == pytest.approx(decayed.decay) and decayed.decay < 0
+    with Run(path, write=True) as run, run.transaction():
+        run.write([OptimizerRow(10, 1, "SGD", 0.9, True)])
+    stronger = norm_budget(path)[0].decay
+    assert stronger == pytest.approx(total.decay * (1 - 0.5**2) / (1 - 0.95**2))
+    with Run(path, write=True) as run, run.transaction():
+        run.write([OptimizerRow(10, 1, "Adam", 0.9, True)])
+    assert norm_budget(path)[0].decay == 0
 
 
 def test_stages_are_not_mixed(tmp_path):

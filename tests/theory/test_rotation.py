@@ -50,6 +50,12 @@ def test_the_effective_learning_rate_falls_with_the_rate():
     assert "effective learning rate fell" in found.sentence
 
 
+def test_a_momentum_that_is_not_known_is_said():
+    group = trained(Training(decay=1.0, momentum=0.9, start=0.2))
+    assert "which is not recorded" in rotation(replace(group, momentum=None)).sentence
+    assert "which is not recorded" not in rotation(group).sentence
+
+
 def test_without_single_steps_there_is_no_angle():
     group = trained(Training())
     assert rotation(replace(group, dot=None)) is None

@@ -33,11 +33,31 @@ class Applied:
     """Every change of kind and momentum; the other fields are the last of them."""
 
     @property
+    def acting(self) -> Rates:
+        """Rates whose product is the share that decay takes per step; without decay where that is unknown."""
+        factor = decay_factor(self.kind, self.momentum, self.coupled)
+        rates = self.rates
+        return Rates(rates.steps, rates.lr, rates.weight_decay * (0.0 if factor is None else factor))
+
+    @property
     def key(self) -> object:
         """Equal for tensors of one group."""
         rates = self.rates
         arrays = rates.steps.tobytes(), rates.lr.tobytes(), rates.weight_decay.tobytes()
         return (*arrays, self.kind, self.momentum, self.coupled, self.history)
+
+
+def decay_factor(kind: str, momentum: float | None, coupled: bool) -> float | None:
+    """By how much weight decay acts more strongly than ηλ; None where that is unknown.
+
+    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the
+    gradient of Adam (L2) or another optimizer that rescales it, it has no fixed rate.
+    """
+    if not coupled:
+        return 1.0
+    if kind == "SGD" and momentum is not None:
+        return 1 / (1 - min(momentum, 0.999))
+    return None
 
 
 def applied_rates(run: Run, names: Sequence[str], stage: str | None = None) -> list[Applied] | None:

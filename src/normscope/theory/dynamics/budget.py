@@ -23,7 +23,13 @@ from normscope.option_checks import check_kind
 from normscope.remarks import Finding, unsound_sentence
 from normscope.run import Run
 from normscope.table import Table, Tabular
-from normscope.theory.dynamics.interval_sums import IntervalSums, sums_from_cosine, sums_of_group
+from normscope.theory.dynamics.interval_sums import (
+    IntervalSums,
+    decay_of,
+    recorded_decay,
+    sums_from_cosine,
+    sums_of_group,
+)
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import group
@@ -163,8 +169,8 @@ def norm_budget(
 
 def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBudget]:
     grouped = group(run, by=selection.by, scope=selection.scope or "body", stage=selection.stage)
-    rates = rates or Rates.of_run(run, selection.stage)
     found = [sums_of_group(grouped, i) for i in range(len(grouped.groups))]
+    lost = recorded_decay(run, found, selection) if rates is None else None
     found = [sums for sums in found if len(sums.between(selection.since, selection.until).steps)]
     if not found:
         where = f" {selection.window}" if selection.window else ""
@@ -172,23 +178,27 @@ def _of_run(run: Run, selection: Selection, rates: Rates | None) -> list[NormBud
             f"{run.path} contains no two consecutive checkpoints{where}, which a norm budget needs; "
             "scan at least two, or choose other steps"
         )
-    return [budget(sums, selection.since, selection.until, rates, grouped.scope) for sums in found]
+    window = selection.since, selection.until
+    return [budget(sums, *window, lost[sums.name] if lost else rates, grouped.scope) for sums in found]
 
 
 def budget(
     sums: IntervalSums,
     since: int = 0,
     until: int | None = None,
-    rates: Rates | None = None,
+    rates: Rates | Array | None = None,
     scope: str = "",
 ) -> NormBudget:
-    """Add up one group's intervals from `since` to `until`, and say what they mean."""
+    """Add up one group's intervals from `since` to `until`, and say what they mean.
+
+    `rates` are those of all its parameters, or what decay took in each interval, where they had several.
+    """
     kept = sums.between(since, until)
     if not len(kept.steps):
         end = f" and ends at step {until} or earlier" if until is not None else ""
         raise SeriesError(f"{sums.name}: no interval begins at step {since} or later{end}")
     growth, radial, diffusive = (UPDATE_MEASURES[name](kept) for name in ("growth", "radial", "diffusive"))
-    decay = _decay(kept, rates) if rates is not None else None
+    decay = _decay(sums, rates, kept)
     total = float(growth.sum())
     result = NormBudget(
         group=sums.name,
@@ -208,15 +218,11 @@ def budget(
     return replace(result, sentences=(*_sentences(result), *_course(kept)))
 
 
-def _decay(sums: IntervalSums, rates: Rates) -> Array:
-    """Σ ((1 − ηλ)² − 1)·ρ² over the steps of each interval, ρ² linear in between."""
-    lost = np.empty(len(sums.steps))
-    for i, (start, end) in enumerate(zip(sums.previous, sums.steps, strict=True)):
-        cuts = np.linspace(start, end, min(int(end - start), 64) + 1)
-        eta, decay = rates.at((cuts[:-1] + cuts[1:]) / 2)
-        inside = np.interp((cuts[:-1] + cuts[1:]) / 2, [start, end], [sums.sumsq_previous[i], sums.sumsq[i]])
-        lost[i] = (((1 - eta * decay) ** 2 - 1) * inside * np.diff(cuts)).sum()
-    return lost
+def _decay(sums: IntervalSums, rates: Rates | Array | None, kept: IntervalSums) -> Array | None:
+    """What decay took in each of the intervals that are kept; None if that is unknown."""
+    if isinstance(rates, Rates):
+        return decay_of(kept, rates)
+    return None if rates is None else rates[np.isin(sums.steps, kept.steps)]
 
 
 def _mean_alignment(sums: IntervalSums) -> float:

@@ -75,22 +75,9 @@ def memory(group: RateGroup, taken: float = 0.0) -> float:
     return (1 + beta) / (1 - beta)
 
 
-def decay_factor(group: RateGroup) -> float | None:
-    """By how much weight decay acts more strongly than ηλ; None where that is unknown.
-
-    Added to the gradient of SGD with momentum, it acts as the gradient does: 1/(1 − β). Added to the
-    gradient of Adam (L2) or another optimizer that rescales it, it has no fixed rate.
-    """
-    if not group.coupled:
-        return 1.0
-    if group.kind == "SGD" and group.momentum is not None:
-        return 1 / (1 - min(group.momentum, 0.999))
-    return None
-
-
 def acting_rates(group: RateGroup, rates: Rates) -> Rates:
     """Rates whose product is the share that decay takes per step; without decay where that is unknown."""
-    factor = decay_factor(group)
+    factor = group.decay_factor
     return Rates(rates.steps, rates.lr, rates.weight_decay * (0.0 if factor is None else factor))
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from normscope.errors import SeriesError
 from normscope.theory.dynamics.dynamics import Equilibrium, steps_between
-from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, decay_factor, group_drive
+from normscope.theory.dynamics.group_drive import GroupDrive, acting_rates, group_drive
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
@@ -32,16 +33,20 @@ def continue_groups(
 def continue_group(group: RateGroup, ahead: Array, future: Rates | None = None) -> Array:
     """ρ² of one group at the steps `ahead`: its drive, with a trend that fades out, against weight decay.
 
-    A drive that shrinks the norm is continued as a share of ρ², so that ρ² stays positive. Where the
-    learning rate is zero nothing moves.
+    A drive that shrinks the norm belongs to the beginning of training: it is continued as a share of ρ², so
+    that ρ² stays positive, and fades as 1/step. Where the learning rate is zero nothing moves.
     """
+    if not len(group.steps):
+        raise SeriesError(f"{group.name}: no norm is known that could be continued")
     found = group_drive(group)
     now, sumsq = float(group.steps[-1]), float(group.sumsq[-1])
     if found is None or sumsq <= 0:
         return np.full(len(ahead), max(sumsq, 0.0))
     edges = np.concatenate([[now], np.asarray(ahead, dtype=np.float64)])
     steps = steps_between(edges, acting_rates(group, future or _constant(*group.last_rates)))
-    gained = found.growth(steps) * found.factor((edges[1:] + edges[:-1]) / 2)
+    middles = (edges[1:] + edges[:-1]) / 2
+    gained = found.growth(steps) * found.factor(middles)
+    gained = np.where(gained < 0, gained * max(now, 1.0) / np.maximum(middles, 1.0), gained)
     out, last = np.empty(len(ahead)), sumsq
     for i, (kept, gain) in enumerate(zip(steps.kept, gained, strict=True)):
         last = kept * last + gain if gain >= 0 else kept * last * np.exp(gain / sumsq)
@@ -63,7 +68,7 @@ def group_equilibrium(
     found = group_drive(group)
     if found is None or why_no_equilibrium(group, lr, weight_decay):
         return Equilibrium(False, None, None, None, None, None, None, lr, weight_decay)
-    shrink = (1.0 - lr * weight_decay * (decay_factor(group) or 0.0)) ** 2
+    shrink = (1.0 - lr * weight_decay * (group.decay_factor or 0.0)) ** 2
     pace = -float(np.log(shrink))
     step = float(group.steps[-1]) if now is None else now
     then = np.array([step + 1 / pace])
@@ -78,7 +83,7 @@ def group_equilibrium(
 
 def why_no_equilibrium(group: RateGroup, lr: float, weight_decay: float) -> str | None:
     """Why nothing balances the growth of a group, as a clause; None if something does."""
-    found, factor = group_drive(group), decay_factor(group)
+    found, factor = group_drive(group), group.decay_factor
     if lr == 0:
         return "with learning rate 0 the norm no longer moves"
     if weight_decay == 0:

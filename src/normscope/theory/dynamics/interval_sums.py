@@ -1,15 +1,20 @@
-"""The sums of one group over its intervals, from which a norm budget is computed."""
+"""The sums of one group over its intervals, what a norm budget is made of, and what decay took there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from normscope.errors import SeriesError
+from normscope.run import Run
+from normscope.theory.dynamics.applied_rates import applied_rates
+from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures import formulas
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.measures import Grouped, group, grouping
+from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, clean_series
 
 
@@ -68,3 +73,45 @@ def sums_from_cosine(norm: Series, cosine: Series) -> IntervalSums:
     return IntervalSums(
         norm.name, *times, before**2, after**2, inner - before**2, before**2 + after**2 - 2 * inner
     )
+
+
+def decay_of(sums: IntervalSums, rates: Rates) -> Array:
+    """Σ ((1 − ηλ)² − 1)·ρ² over the steps of each interval, ρ² linear in between."""
+    lost = np.empty(len(sums.steps))
+    for i, (start, end) in enumerate(zip(sums.previous, sums.steps, strict=True)):
+        cuts = np.linspace(start, end, min(int(end - start), 64) + 1)
+        eta, decay = rates.at((cuts[:-1] + cuts[1:]) / 2)
+        inside = np.interp((cuts[:-1] + cuts[1:]) / 2, [start, end], [sums.sumsq_previous[i], sums.sumsq[i]])
+        lost[i] = (((1 - eta * decay) ** 2 - 1) * inside * np.diff(cuts)).sum()
+    return lost
+
+
+def recorded_decay(run: Run, groups: Sequence[IntervalSums], selection: Selection) -> dict[str, Array] | None:
+    """What weight decay took from each group, from each of its parameters at its own rate; None if unknown.
+
+    It is 0 for parameters whose decay is part of the gradient (Adam's L2).
+    """
+    tensors = group(run, by="tensor", scope=selection.scope or "body", stage=selection.stage)
+    known = applied_rates(run, tensors.groups, selection.stage)
+    if known is None:
+        return None
+    rows = {row.name: row for row in run.tensors()}
+    names = [grouping(selection.by)(rows[name]) for name in tensors.groups]
+    columns: dict[tuple[str, object], list[int]] = {}
+    for column, (name, applied) in enumerate(zip(names, known, strict=True)):
+        columns.setdefault((name, applied.key), []).append(column)
+    lost = {sums.name: np.zeros(len(sums.steps)) for sums in groups}
+    measured = {sums.name: sums for sums in groups}
+    for (name, _), chosen in columns.items():
+        if name in measured:
+            part = _added(measured[name], tensors, chosen)
+            lost[name] += decay_of(part, known[chosen[0]].acting)
+    return lost
+
+
+def _added(like: IntervalSums, tensors: Grouped, chosen: Sequence[int]) -> IntervalSums:
+    """The sums of some tensors, over the intervals of their group."""
+    rows = np.searchsorted(tensors.steps, like.steps)
+    arrays = (getattr(tensors, name) for name in ("sumsq_previous", "sumsq", "dot", "sumsq_delta"))
+    added = (array[rows][:, chosen].sum(axis=1) for array in arrays)
+    return IntervalSums(like.name, like.previous, like.steps, *added)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.run import Run
-from normscope.theory.dynamics.applied_rates import Applied, applied_rates
+from normscope.theory.dynamics.applied_rates import Applied, applied_rates, decay_factor
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.measures import Grouped, group
+from normscope.theory.measures.measures import Grouped, group, stage_of
 from normscope.theory.measures.time_series import Series
 
 MOST_GROUPS = 64
@@ -62,6 +62,11 @@ class RateGroup:
         )
 
     @property
+    def decay_factor(self) -> float | None:
+        """By how much weight decay acts more strongly than ηλ; None where that is unknown."""
+        return decay_factor(self.kind, self.momentum, self.coupled)
+
+    @property
     def last_rates(self) -> tuple[float, float]:
         """Learning rate and weight decay at the last step."""
         lr, decay = self.rates.at(self.steps[-1:])
@@ -105,10 +110,9 @@ def group_of_series(series: Series, rates: Rates) -> RateGroup:
 
 def _sums(run: Run, scope: str, stage: str | None) -> Grouped:
     """The sums of each tensor, against the step before if a monitor recorded it."""
-    updates = group(run, by="tensor", scope=scope, stage=stage, pairs="updates")
-    if np.isfinite(updates.dot).any():
-        return updates
-    return group(run, by="tensor", scope=scope, stage=stage)
+    sql = "SELECT 1 FROM weight WHERE stage = ? AND prev_step = step - 1 AND dot IS NOT NULL LIMIT 1"
+    single = bool(run.query(sql, (stage_of(run, stage),)))
+    return group(run, by="tensor", scope=scope, stage=stage, pairs="updates" if single else None)
 
 
 def _group(sums: Grouped, chosen: Sequence[int], applied: Applied) -> RateGroup:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.theory.dynamics.group_drive import acting_rates, decay_factor, memory
+from normscope.theory.dynamics.group_drive import USUAL_MOMENTUM, acting_rates, memory
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
 
@@ -52,7 +52,7 @@ def rotation(group: RateGroup) -> Rotation | None:
     first = _rms(angles[moved[0] : moved[0] + count])
     now, recent = _rms(angles[-count:]), steps[-count:]
     lr, decay = (float(np.mean(rate)) for rate in acting_rates(group, group.rates).at(recent))
-    known = decay_factor(group) is not None and 0 < lr * decay < 1
+    known = group.decay_factor is not None and 0 < lr * decay < 1
     lost = 1.0 - (1.0 - lr * decay) ** 2
     expected = float(np.sqrt(lost / memory(group, lr * decay))) if known else None
     half = int(np.ceil(np.log(2) / -np.log1p(-lost))) if known else None
@@ -82,9 +82,11 @@ def _sentence(group: RateGroup, now: float, first: float, ratio: float | None) -
         course = f" Its effective learning rate {how} since the beginning."
     if ratio is None:
         return f"{group.name}: a step turns it by {now:.3g} radians.{course}"
-    return (
-        f"{group.name}: a step turns it {ratio:.2g} × as fast as at equilibrium: {_meaning(ratio)}.{course}"
+    assumed = (
+        f" (if its momentum is {USUAL_MOMENTUM}, which is not recorded)" if group.momentum is None else ""
     )
+    pace = f"a step turns it {ratio:.2g} × as fast as at equilibrium{assumed}"
+    return f"{group.name}: {pace}: {_meaning(ratio)}.{course}"
 
 
 def _meaning(ratio: float) -> str:

@@ -54,6 +54,11 @@ def _header(place: Path, file: TextIO) -> tuple[list[str], str]:
     header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
     while len(header) > 1 and not header[-1]:
         header.pop()  # a delimiter at the end of every line
+    if len(header) < 2:
+        raise SeriesError(
+            f"{place} is not a run file, nor a CSV file with the columns step and norm; "
+            f"its first line is {line.strip()[:40]!r}"
+        )
     if any(header) and all(as_number(cell) is not None for cell in header):
         raise SeriesError(f"{place} begins with numbers, not with the names of its columns; {_EXPECTED}")
     return header, delimiter

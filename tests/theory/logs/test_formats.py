@@ -142,6 +142,47 @@ def test_our_reader_agrees_with_tensorboards_own(tmp_path):
     assert found.values.tolist() == [event.value for event in expected]
 
 
+def test_integers_halves_zeros_and_mixed_tags_in_one_file(tmp_path):
+    """Whatever an event looks like, the next one that looks nearly the same is read on its own."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    kinds = {
+        "int": lambda x: TensorProto(dtype="DT_INT64", int64_val=[round(x)]),
+        "f16": lambda x: TensorProto(dtype="DT_HALF", half_val=[int(np.float16(x).view(np.uint16))]),
+        "f32": lambda x: TensorProto(dtype="DT_FLOAT", float_val=[x]),
+        "f64": lambda x: TensorProto(dtype="DT_DOUBLE", double_val=[x]),
+    }
+    numbers = [0.0, 1.0, -3.0, 3.0, 1.5e-3, float(2**14), -0.0, 7.0, 2.0, 2.0]
+    writer = EventFileWriter(str(tmp_path))
+    for step, number in enumerate(numbers):
+        for tag, make in kinds.items():
+            writer.add_event(
+                Event(step=step, summary=Summary(value=[Summary.Value(tag=tag, tensor=make(number))]))
+            )
+        writer.add_event(
+            Event(step=step, summary=Summary(value=[Summary.Value(tag="old", simple_value=number)]))
+        )
+        both = [Summary.Value(tag=tag, simple_value=number + i) for i, tag in enumerate("pq")]
+        writer.add_event(Event(step=step, wall_time=1.0, summary=Summary(value=both)))
+    writer.close()
+    found = read_log(tmp_path).columns
+    exact = {
+        "int": np.int64,
+        "f16": np.float16,
+        "f32": np.float32,
+        "f64": np.float64,
+        "old": np.float32,
+        "p": np.float32,
+    }
+    for tag, kind in exact.items():
+        expected = np.rint(numbers) if kind is np.int64 else np.array(numbers).astype(kind)
+        np.testing.assert_array_equal(found[tag], expected.astype(float), err_msg=tag)
+    np.testing.assert_array_equal(found["q"], (np.array(numbers) + 1).astype("f4"))
+
+
 def test_several_files_of_one_run_and_a_restart(tmp_path):
     write_events(tmp_path, STEPS[:12], NORMS[:12] + 7, writer={"filename_suffix": ".a"})
     path = next(tmp_path.glob("*.a"))

@@ -86,6 +86,9 @@ def _rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, numbered from the header on, as wide as the header."""
     for number, row in enumerate(reader, start=2):
+        if len(row) == width and row[0]:
+            yield number, row
+            continue
         while len(row) > width and not row[-1].strip():
             row.pop()
         if not any(row) or not any(cell.strip() for cell in row):

@@ -40,7 +40,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ValuePlace:
     """Where the value of a single scalar is, from the end of the step on, and how it is packed."""
 
     begin: int
@@ -64,7 +64,7 @@ class EventReader:
         from normscope.checkpoints.formats.tensorflow import protobuf
 
         self._protobuf = protobuf
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, ValuePlace] = {}
         self._tags: dict[bytes, str] = {}
         self._code = ""  # how the last scalar was packed, if it was as four or eight bytes
         self._other_plugins: set[str] = set()
@@ -112,7 +112,7 @@ class EventReader:
         packed = _packed(self._code, value)
         if packed and rest.count(packed) == 1:
             begin = rest.index(packed)
-            layout = Layout(begin, begin + len(packed), self._code)
+            layout = ValuePlace(begin, begin + len(packed), self._code)
             if self._layouts.setdefault(len(rest), layout) == layout:
                 self._tags[rest[:begin] + rest[layout.end :]] = tag
 

@@ -125,9 +125,9 @@ def test_an_open_run_can_be_audited(path):
 def test_a_result_says_which_measure_it_is_about(tmp_path):
     losses = tmp_path / "losses.csv"
     losses.write_text("step,loss\n" + "".join(f"{s},{v}\n" for s, v in zip(STEPS, VALUES, strict=True)))
-    assert ns.fit_groups(losses, by="total").measure == "loss"
-    assert ns.compare(losses, losses).measure == "loss"
-    assert ns.compare(losses, "t5-base").measure == "loss and norm"
+    assert ns.fit_groups(losses, by="total", measure="loss").measure == "loss"
+    assert ns.compare(losses, losses, measure="loss").measure == "loss"
+    assert ns.compare(ns.series(losses, "loss")[0], "t5-base").measure == "loss and norm"
     assert ns.compare((STEPS, VALUES), (STEPS, VALUES)).measure == "value"
 
 

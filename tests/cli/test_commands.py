@@ -56,7 +56,12 @@ def test_show_of_some_steps(run, words):
 def test_show_of_a_csv_file_and_of_a_bundled_series(tmp_path):
     (tmp_path / "losses.csv").write_text("step,loss\n0,4\n10,3\n20,2.5\n")
     shown = normscope("show", "losses.csv", "--column", "loss", "--until", 10, cwd=tmp_path).stdout
-    assert [line.split() for line in shown.splitlines()] == [["step", "loss"], ["0", "4"], ["10", "3"]]
+    assert [line.split() for line in shown.splitlines()] == [
+        ["step", "loss"],
+        ["0", "4"],
+        ["10", "3"],
+        ["note:", "step", "column:", "'step';", "values:", "'loss'"],
+    ]
     (row,) = json.loads(normscope("show", "t5-base", "--since", 524_000, "--json").stdout)
     assert (row["step"], row["group"], row["measure"]) == (524_288, "t5-base", "norm")
 

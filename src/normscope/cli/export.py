@@ -25,5 +25,5 @@ def export(
     from normscope.views.export_file import export as write
 
     path = write(source, output, measure=measure)
-    print_remarks(source_notes(source, measure), json)
     print_file("output", path, json, findings=source_findings(source))
+    print_remarks(source_notes(source, measure), json)

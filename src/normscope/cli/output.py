@@ -73,9 +73,11 @@ def print_doubts(findings: Sequence[Finding], json: bool) -> None:
 
 
 def print_remarks(notes: Sequence[str], json: bool) -> None:
-    """Print what is to be said about a log; with --json on stderr, if its JSON has no place for it."""
-    for note in notes:
-        print(printable(note), file=sys.stderr if json else sys.stdout)
+    """Print what is to be said about a log, after the result; on stderr if its JSON has no place for it."""
+    if not json:
+        print_notes(notes)
+    for note in notes if json else ():
+        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 def print_notes(warnings: Iterable[str]) -> None:

@@ -38,13 +38,13 @@ def show(
 
     found = long_table(source, measure, by=by, **chosen)
     print_doubts(found.findings, json)
-    print_remarks(found.notes, json)
     if json:
         print_json(found.table)
     elif by == "total":
         _print_by_step(found)
     else:
         _print_by_group(found)
+    print_remarks(found.notes, json)
 
 
 def _print_by_step(found: LongTable) -> None:

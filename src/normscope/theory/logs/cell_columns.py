@@ -30,26 +30,26 @@ class ColumnCells:
     def extend(self, cells: Sequence[str], first_row: int, places: Sequence[int]) -> None:
         """Add the cells of consecutive rows; `places` counts the rows of the file, blank ones too."""
         try:
-            numbers = array("d", map(float, cells))
-        except (ValueError, TypeError, OverflowError):
+            numbers = array("d", [float(cell) if cell else math.nan for cell in cells])
+        except ValueError:
             for offset, cell in enumerate(cells):
-                self.add(cell, first_row + offset, f"row {places[offset]}")
+                self.add(cell, first_row + offset, ("row", places[offset]))
             return
         self.rows.extend(range(first_row, first_row + len(cells)))
         self.numbers.extend(numbers)
 
-    def add(self, cell: Any, row: int, where: str) -> None:
-        """Add one cell: a number, a text that reads as one, other text, or nothing."""
-        number = as_number(cell)
+    def add(self, cell: Any, row: int, where: tuple[str, int]) -> None:
+        """Add one cell: a number, a text that reads as one, other text, or nothing; `where` is its line."""
+        number = cell if type(cell) is float else as_number(cell)
         if number is not None:
             self.rows.append(row)
             self.numbers.append(number)
         elif cell is not None and str(cell).strip().lower() not in _EMPTY:
             self._add_text(str(cell).strip(), row, where)
 
-    def _add_text(self, text: str, row: int, where: str) -> None:
+    def _add_text(self, text: str, row: int, where: tuple[str, int]) -> None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        self.bad = self.bad or f"{where}: {shown!r}"
+        self.bad = self.bad or f"{where[0]} {where[1]}: {shown!r}"
         self.text_rows.append(row)
         self.codes.append(self.known.setdefault(text, len(self.known)))
 
@@ -76,7 +76,7 @@ def table_of_records(place: Path, kind: str, records: Iterable[tuple[int, Mappin
             if name not in cells:
                 check_size(place, row, len(cells) + 1)
                 cells[name] = ColumnCells()
-            cells[name].add(cell, row, f"line {line}")
+            cells[name].add(cell, row, ("line", line))
     return build_table(place, kind, cells, count)
 
 

@@ -37,24 +37,25 @@ def _words(text: str) -> frozenset[str]:
 KINDS: Mapping[str, frozenset[str]] = {
     "weight decay": _words("weight decay, weightdecay, wd, l2 penalty"),
     "setting": _words(
-        "momentum, beta, beta1, beta2, betas, eps, epsilon, dropout, temperature, clip, batch size, batchsize, "
-        "bs, loss scale, grad scale, scale, warmup, seq len, world size"
+        "momentum, beta, beta1, beta2, betas, eps, epsilon, dropout, temperature, clip, batch size, "
+        "batchsize, bs, loss scale, grad scale, scale, warmup, seq len, world size"
     ),
     "time": _words(
-        "time, walltime, timestamp, runtime, elapsed, seconds, secs, sec, ms, date, datetime, duration, hours, "
-        "minutes, eta, created, latency, utc, clock"
+        "time, walltime, timestamp, runtime, elapsed, seconds, secs, sec, ms, date, datetime, duration, "
+        "hours, minutes, eta, created, latency, utc, clock"
     ),
     "speed": _words(
-        "per second, per sec, sps, tps, its, flops, tflops, mfu, hfu, flos, throughput, gpu, cpu, memory, mem, "
-        "ram, disk, network, power, util, utilization, speed"
+        "per second, per sec, sps, tps, its, flops, tflops, mfu, hfu, flos, throughput, gpu, cpu, "
+        "memory, mem, ram, disk, network, power, util, utilization, speed"
     ),
     "loss": _words(
-        "loss, losses, nll, perplexity, ppl, bpb, bpc, bits, entropy, ce, xent, kl, mse, mae, rmse, error, err, "
-        "objective, cost, elbo, logprob, logprobs, likelihood"
+        "loss, losses, nll, perplexity, ppl, bpb, bpc, bits, entropy, ce, xent, kl, mse, mae, rmse, "
+        "error, err, objective, cost, elbo, logprob, logprobs, likelihood"
     ),
     "score": _words(
-        "acc, accuracy, f1, bleu, rouge, auc, auroc, precision, recall, em, score, mrr, exact match, top1, top5, "
-        "map, iou, wer, cer, mcc, pearson, spearman, r2, reward, return, returns, correct, win rate, success"
+        "acc, accuracy, f1, bleu, rouge, auc, auroc, precision, recall, em, score, mrr, exact match, "
+        "top1, top5, map, iou, wer, cer, mcc, pearson, spearman, r2, reward, return, returns, correct, "
+        "win rate, success"
     ),
     "gradient or update": _words(
         "grad, grads, gradient, gradients, gnorm, gradnorm, update, updates, delta, diff, difference, change"
@@ -68,9 +69,9 @@ KINDS: Mapping[str, frozenset[str]] = {
 
 #: Whole names of columns that tell several series in one table apart.
 GROUP_NAMES = _words(
-    "layer, head, group, run, run id, run name, seed, rank, trial, fold, worker, device, stage, split, tensor, "
-    "name, parameter, param, module, component, role, measure, metric, tag, block, layer idx, layer index, "
-    "block idx, model, experiment"
+    "layer, head, group, run, run id, run name, seed, rank, trial, fold, worker, device, stage, split, "
+    "tensor, name, parameter, param, module, component, role, measure, metric, tag, block, layer idx, "
+    "layer index, block idx, model, experiment"
 )
 
 #: Words that make a name the name of a norm.
@@ -83,21 +84,21 @@ NOT_OF_PARAMETERS: Mapping[str, frozenset[str]] = {
     "weight decay": KINDS["weight decay"],
     "score": KINDS["score"],
     "quantity derived from a norm": _words(
-        "ratio, std, var, variance, stddev, cosine, similarity, angle, exponent, growth, activation, activations, "
-        "act, acts, hidden state, hidden states, logit, logits, momentum, exp avg, moment, noise, "
-        "residual stream, attention score, sq, squared, square, count, per second, normalized"
+        "ratio, std, var, variance, stddev, cosine, similarity, angle, exponent, growth, activation, "
+        "activations, act, acts, hidden state, hidden states, logit, logits, momentum, exp avg, moment, "
+        "noise, residual stream, attention score, sq, squared, square, count, per second, normalized"
     ),
 }
 #: Names that contain the word norm and may mean a layer of that name, or a bound: candidates in doubt.
 DOUBTFUL = _words(
     "layer norm, batch norm, rms norm, group norm, max norm, min norm, norm max, norm min, norm scale, "
-    "norm weight, norm bias, norm gamma, norm beta, log, input, output, query, adam, num, mean, median, time, "
-    "runtime, seconds, ms, epoch, epochs, tokens"
+    "norm weight, norm bias, norm gamma, norm beta, log, input, output, query, adam, num, mean, median, "
+    "time, runtime, seconds, ms, epoch, epochs, tokens"
 )
 #: Words beside "lr" that make it another number than the learning rate in use.
 NOT_THE_RATE = _words(
-    "max, min, base, initial, init, peak, target, final, scale, mult, multiplier, factor, ratio, decay, schedule, "
-    "scheduler, momentum, warmup, end, start, norm"
+    "max, min, base, initial, init, peak, target, final, scale, mult, multiplier, factor, ratio, decay, "
+    "schedule, scheduler, momentum, warmup, end, start, norm"
 )
 BOUNDS = ("__MIN", "__MAX")  # what W&B adds to the names of the columns beside each curve
 _WORD = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+|[^\W\d_]+")
@@ -129,7 +130,7 @@ def step_rank(name: str) -> int | None:
 
 
 def kind_of(name: str) -> str:
-    """What a column contains by its name: step, bound, group, norm, doubtful, one of KINDS, or "" if unknown."""
+    """What a column contains by its name: step, bound, group, norm, doubtful, one of KINDS; "" if unknown."""
     if name.upper().endswith(BOUNDS):
         return "bound"
     if step_rank(name) is not None:

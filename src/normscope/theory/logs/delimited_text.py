@@ -54,6 +54,11 @@ def _header(place: Path, file: TextIO) -> tuple[list[str], str]:
     header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
     while len(header) > 1 and not header[-1]:
         header.pop()  # a delimiter at the end of every line
+    if len(header) < 2:
+        raise SeriesError(
+            f"{place} is not a run file, nor a CSV file with the columns step and norm; "
+            f"its first line is {line.strip()[:40]!r}"
+        )
     if any(header) and all(as_number(cell) is not None for cell in header):
         raise SeriesError(f"{place} begins with numbers, not with the names of its columns; {_EXPECTED}")
     return header, delimiter
@@ -81,6 +86,9 @@ def _rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, numbered from the header on, as wide as the header."""
     for number, row in enumerate(reader, start=2):
+        if len(row) == width and row[0]:
+            yield number, row
+            continue
         while len(row) > width and not row[-1].strip():
             row.pop()
         if not any(row) or not any(cell.strip() for cell in row):

@@ -17,7 +17,7 @@ import numpy as np
 from normscope.errors import SeriesError, UsageError
 from normscope.theory.logs.event_messages import EventReader
 from normscope.theory.logs.log_table import LogTable, check_size
-from normscope.theory.logs.tfrecords import is_record_file, read_records
+from normscope.theory.logs.tfrecords import is_record_file, read_records, verify
 from normscope.words import some
 
 _NAME = re.compile(r"events\.out\.tfevents\..*")
@@ -84,8 +84,10 @@ def _read_tags(files: list[Path], notes: list[str]) -> dict[str, TagPoints]:
     tags: dict[str, TagPoints] = {}
     for number, path in enumerate(files):
         reader = EventReader()
-        for record in read_records(path, notes):
+        for record, checksum in read_records(path, notes):
             event = reader.read(record)
+            if event.scalars:
+                verify(path, record, checksum)
             if event.restarts:
                 for points in tags.values():
                     points.restart(event.step)

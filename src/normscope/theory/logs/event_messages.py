@@ -15,7 +15,6 @@ FieldMap = dict[int, list[int | bytes]]
 _STEP, _SUMMARY, _SESSION = 2, 5, 7
 _TAG, _SIMPLE, _TENSOR, _METADATA = 1, 2, 8, 9
 _SESSION_START = 1
-_SIMPLE_KEY = 0x15  # field 2, four bytes
 _STEP_KEY = 0x10
 _STEP_AT = 9  # after the wall time: a key and eight bytes
 _CONTENT, _SHAPE = 4, 2
@@ -40,22 +39,45 @@ class Event:
     restarts: bool = False
 
 
+@dataclass(frozen=True)
+class ValuePlace:
+    """Where the value of a single scalar is, from the end of the step on, and how it is packed."""
+
+    begin: int
+    end: int
+    code: str
+
+
+def _packed(code: str, value: float) -> bytes:
+    """The bytes of a value; none if they would not give the value back, or may stand for other things too."""
+    try:
+        packed = struct.pack(code, value)
+    except OverflowError:
+        return b""
+    return packed if any(packed) and struct.unpack(code, packed)[0] == value else b""
+
+
 class EventReader:
-    """Reads events, and remembers how those with a single simple value begin, which is most of them."""
+    """Reads events, and remembers where those with a single scalar (most of them) have its value."""
 
     def __init__(self) -> None:
         from normscope.checkpoints.formats.tensorflow import protobuf
 
         self._protobuf = protobuf
-        self._simple: dict[bytes, str] = {}
+        self._layouts: dict[int, ValuePlace] = {}
+        self._tags: dict[bytes, str] = {}
+        self._code = ""  # how the last scalar was packed, if it was as four or eight bytes
         self._other_plugins: set[str] = set()
 
     def read(self, data: bytes) -> Event:
         """One event; ValueError or IndexError if it is not a protocol buffer."""
         step, after = self._early_step(data)
-        tag = self._simple.get(data[after:-4])
-        if tag is not None:
-            return Event(step, ((tag, struct.unpack("<f", data[-4:])[0]),))
+        layout = self._layouts.get(len(data) - after)
+        if layout is not None:
+            begin, end = after + layout.begin, after + layout.end
+            tag = self._tags.get(data[after:begin] + data[end:])
+            if tag is not None:
+                return Event(step, ((tag, struct.unpack(layout.code, data[begin:end])[0]),))
         return self._parse(data, after)
 
     def _early_step(self, data: bytes) -> tuple[int, int]:
@@ -82,12 +104,20 @@ class EventReader:
         return event
 
     def _remember(self, data: bytes, after: int, event: Event, fields: FieldMap) -> None:
-        """Equal bytes between step and value are one tag and the same lengths: only the value differs."""
-        usual = set(fields) <= {1, _STEP, _SUMMARY} and self._early_step(data)[0] == event.step
-        if usual and len(event.scalars) == 1 and data[-5] == _SIMPLE_KEY:
-            tag, value = event.scalars[0]
-            if data[-4:] == struct.pack("<f", value) and data[after:-5].endswith(tag.encode()):
-                self._simple[data[after:-4]] = tag
+        """Keep where the value is: equal bytes around it are the same tag, with the same lengths."""
+        usual = set(fields) <= {1, _STEP, _SUMMARY} and self._is_early(data, event)
+        if not usual or len(event.scalars) != 1 or not self._code:
+            return
+        (tag, value), rest = event.scalars[0], data[after:]
+        packed = _packed(self._code, value)
+        if packed and rest.count(packed) == 1:
+            begin = rest.index(packed)
+            layout = ValuePlace(begin, begin + len(packed), self._code)
+            if self._layouts.setdefault(len(rest), layout) == layout:
+                self._tags[rest[:begin] + rest[layout.end :]] = tag
+
+    def _is_early(self, data: bytes, event: Event) -> bool:
+        return self._early_step(data)[0] == event.step
 
     def _message(self, fields: FieldMap, number: int) -> FieldMap:
         found = self._protobuf.message_field(fields, number)
@@ -98,6 +128,7 @@ class EventReader:
         tag = names[-1].decode("utf-8", "replace") if names else ""
         simple = value.get(_SIMPLE)
         if simple and isinstance(simple[-1], bytes):
+            self._code = "<f"
             return tag, struct.unpack("<f", simple[-1])[0]
         plugin = self._protobuf.message_field(self._message(self._message(value, _METADATA), 1), 1)
         if plugin and plugin[-1] != _SCALARS:
@@ -113,6 +144,7 @@ class EventReader:
         if known is None or self._message(tensor, _SHAPE).get(2):
             return None
         dtype, number, kind = known
+        self._code = {"<f4": "<f", "<f8": "<d"}.get(dtype, "")
         content = self._protobuf.message_field(tensor, _CONTENT)
         stored = tensor.get(number, [])
         if content:

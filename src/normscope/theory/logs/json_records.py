@@ -48,6 +48,8 @@ def read_document(place: Path) -> Any:
 
 def flat(record: Mapping[str, Any], lists: bool = False, depth: int = 0) -> dict[str, Any]:
     """The numbers, texts (and, on request, lists) of nested objects, under names joined by dots."""
+    if not lists and not any(isinstance(value, dict | list) for value in record.values()):
+        return dict(record)
     found: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, dict) and not (lists and _is_indexed(value)):
@@ -78,7 +80,7 @@ def _of_columns(place: Path, columns: Mapping[str, Sequence[Any]]) -> LogTable:
     found = {name: ColumnCells() for name in columns}
     for name, cells in columns.items():
         for row, cell in enumerate(cells):
-            found[name].add(cell, row, f"entry {row + 1}")
+            found[name].add(cell, row, ("entry", row + 1))
     return build_table(place, "JSON object of columns", found, max(lengths.values()))
 
 

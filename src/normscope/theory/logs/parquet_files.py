@@ -33,7 +33,18 @@ def read_parquet(place: Path) -> LogTable:
             columns[name] = np.full(len(column), np.nan)
             labels[name] = _codes(column)
             bad[name] = f"it is of the type {column.type}"
-    return LogTable(place, "Parquet file", columns, bad, labels)
+    return LogTable(place, "Parquet file", columns | _index(table), bad, labels)
+
+
+def _index(table: Any) -> dict[str, Any]:
+    """The named index of a data frame, which pandas does not store if it is a range."""
+    found = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    ranges = [index for index in found if isinstance(index, dict) and index.get("name")]
+    return {
+        index["name"]: np.arange(index["start"], index["stop"], index["step"], dtype=np.float64)
+        for index in ranges
+        if len(range(index["start"], index["stop"], index["step"])) == table.num_rows
+    }
 
 
 def _is_struct(kind: Any) -> bool:

@@ -18,7 +18,7 @@ from normscope.words import some
 
 @dataclass(frozen=True, eq=False)
 class LoggedRates:
-    """Learning rate `lr` and `weight_decay` at increasing `steps`; the latter is None if it was not logged."""
+    """Learning rate `lr` and `weight_decay` at increasing `steps`; the latter is None if not logged."""
 
     steps: Floats
     lr: Floats

@@ -26,15 +26,22 @@ def is_record_file(head: bytes) -> bool:
     return len(head) >= _FRAME and _length_crc(head[:8]) == head[8:_FRAME]
 
 
-def read_records(place: Path, notes: list[str]) -> Iterator[bytes]:
-    """The records of a file, with checked checksums; an incomplete last one is left out with a note."""
+def read_records(place: Path, notes: list[str]) -> Iterator[tuple[bytes, bytes]]:
+    """The records of a file, each with its checksum; an incomplete last one is left out with a note.
+
+    The checksums are verified, except those of large records: `verify` does that if such a record matters.
+    """
     batch: list[tuple[bytes, bytes]] = []
     with place.open("rb") as file:
         while frame := file.read(_FRAME):
             length = int.from_bytes(frame[:8], "little")
             if len(frame) == _FRAME and _length_crc(frame[:8]) != frame[8:]:
                 raise _corrupt(place)
-            data = file.read(length + 4) if len(frame) == _FRAME and length <= LARGEST_RECORD else b""
+            if len(frame) == _FRAME and length > LARGEST_RECORD:
+                raise SeriesError(
+                    f"{place} has a record that is too large: {length:,} bytes (limit {LARGEST_RECORD:,})"
+                )
+            data = file.read(length + 4) if len(frame) == _FRAME else b""
             if len(data) < length + 4:
                 notes.append(INCOMPLETE)
                 break
@@ -45,8 +52,16 @@ def read_records(place: Path, notes: list[str]) -> Iterator[bytes]:
     yield from _checked(place, batch)
 
 
-def _checked(place: Path, batch: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """The records of a batch after their checksums, computed for all records of one length at once."""
+def verify(place: Path, data: bytes, stored: bytes) -> None:
+    """Check a record that is too large to be checked in passing."""
+    from normscope.checkpoints.formats.tensorflow.crc32c import masked_crc
+
+    if len(data) > _CHECKED and masked_crc(data).to_bytes(4, "little") != stored:
+        raise _corrupt(place)
+
+
+def _checked(place: Path, batch: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
+    """The batch after its checksums, which are computed for all records of one length at once."""
     from normscope.checkpoints.formats.tensorflow.crc32c import masked_crcs
 
     by_length: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
@@ -58,7 +73,7 @@ def _checked(place: Path, batch: Sequence[tuple[bytes, bytes]]) -> Iterator[byte
         expected = np.frombuffer(b"".join(crc for _, crc in records), dtype="<u4")
         if (masked_crcs(rows.reshape(len(records), length)) != expected).any():
             raise _corrupt(place)
-    return (data for data, _ in batch)
+    return batch
 
 
 @cache

@@ -20,6 +20,7 @@ def _crc_table() -> list[int]:
 
 _CRC = _crc_table()
 _CRC_ARRAY = np.array(_CRC, dtype=np.uint32)
+_FEW = 40  # rows, below which a loop over the bytes of each is faster
 
 
 def masked_crc(data: bytes) -> int:
@@ -32,7 +33,9 @@ def masked_crc(data: bytes) -> int:
 
 
 def masked_crcs(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The masked checksum of every row, all rows at once: a loop over the columns."""
+    """The masked checksum of every row: for many rows all at once, in a loop over the columns."""
+    if len(rows) < _FEW:
+        return np.array([masked_crc(row.tobytes()) for row in rows], dtype=np.uint32)
     crc = np.full(len(rows), 0xFFFFFFFF, dtype=np.uint32)
     for column in np.ascontiguousarray(rows.T):
         crc = crc >> np.uint32(8) ^ _CRC_ARRAY[(crc ^ column) & np.uint32(0xFF)]

@@ -183,11 +183,21 @@ def _score(fit: Fit, phi: float, values: Array, roots: Array) -> float | None:
 
 def _holdout(fit: Fit, steps: Array, values: Array, roots: Array) -> float | None:
     """Root mean square error on the last fifth for a fit to the rest, as a share of the growth."""
-    kept = len(steps) - max(1, round(_HELD_OUT * len(steps)))
+    kept = kept_of(len(steps))
     if kept <= len(fit.params):
         return None
     early = fit_law(fit.law, steps[:kept], values[:kept], Metric(roots[:kept]), fit.params)
     if early is None:
         return None
     missed = values[kept:] - fit.law.value(steps[kept:], early.params)
+    return held_out(missed, values)
+
+
+def kept_of(points: int) -> int:
+    """How many points come before the last fifth, which is held out."""
+    return points - max(1, round(_HELD_OUT * points))
+
+
+def held_out(missed: Array, values: Array) -> float:
+    """Errors as their root mean square, as a share of the range of the series."""
     return float(np.sqrt(np.mean(np.square(missed))) / np.ptp(values))

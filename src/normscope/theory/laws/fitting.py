@@ -73,6 +73,15 @@ def aicc(rss: float, values: Array, parameters: int) -> float | None:
     return points * log_variance(rss, values) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
 
 
+def at_bounds(fit: Fit, steps: Array) -> bool:
+    """Whether the search for the shape stopped at an end of its range; a change-point may be anywhere."""
+    if fit.law.bounds is None or fit.law.kinked:
+        return False
+    low, high = fit.law.bounds(steps)
+    shape = float(fit.params[-1])
+    return shape <= low + 1e-6 * abs(low) or shape >= high - 1e-6 * abs(high)
+
+
 def robust_deviation(residuals: Array) -> float:
     """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
     return 1.4826 * float(np.median(np.abs(residuals)))
@@ -148,10 +157,19 @@ def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
     unit[~usable] = 0.0
     gram = unit @ unit.transpose(0, 2, 1) + 1e-15 * np.eye(rows.shape[1])
     gram[~usable] = np.eye(rows.shape[1])
-    solved = np.linalg.solve(gram, (unit @ wanted)[..., None])[..., 0]
+    solved = _solved(gram, unit @ wanted)
     rest = wanted - np.einsum("gk,gkn->gn", solved, unit)
     rss = np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
     return solved / norms, rss
+
+
+def _solved(gram: Array, right: Array) -> Array:
+    """Solutions of many small systems; the shortest ones if rows coincide (a plateau without noise)."""
+    try:
+        solved: Array = np.linalg.solve(gram, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        solved = np.einsum("gij,gj->gi", np.linalg.pinv(gram, rcond=1e-12, hermitian=True), right)
+    return solved
 
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:

@@ -8,17 +8,23 @@ series, where plain blocks give intervals that are too narrow.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, robust_deviation
-from normscope.theory.laws.laws import Array
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, robust_deviation
+from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
 
 DRAWS = 399
 _GRID = 61
 _WIDTH = 7.0  # half-width of the searched range, in standard errors
 _MAX_PHI = 0.97
+_ROUNDING = 1e-6  # half the width of an interval at least: a shape is not known better than that
+MIN_FOR_INTERVAL = 6
+_WHOLE = 0.9  # an interval as wide as this share of the range searched says nothing
+_AT_END = 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,17 @@ class Interval:
     def standard_error(self) -> float:
         """The standard error that a normal interval of this width has."""
         return (self.high - self.low) / 3.92
+
+    @property
+    def digits(self) -> int:
+        """The decimals at which both ends can be told apart, three or more."""
+        width = self.high - self.low
+        return max(3, 1 - math.floor(math.log10(width))) if 0 < width < 0.01 else 3
+
+    def __str__(self) -> str:
+        ends = (self.value, self.low, self.high)
+        value, low, high = (f"{number:.{self.digits}f}" for number in ends)
+        return f"{value}, 95 % interval {low} to {high}"
 
 
 def autocorrelation(residuals: Array, parameters: int) -> float:
@@ -94,7 +111,8 @@ def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: 
     low, high = np.quantile(shapes, [0.025, 0.975])
     wider = student_factor(residuals, len(fit.params))
     value, bounds = float(fit.params[-1]), fit.law.bounds(steps) if fit.law.bounds else (-np.inf, np.inf)
-    ends = np.clip([value + wider * (low - value), value + wider * (high - value)], *bounds)
+    ends = value + wider * (np.array([low, high]) - value)
+    ends = np.clip([min(ends[0], value - _ROUNDING), max(ends[1], value + _ROUNDING)], *bounds)
     return Interval(value, float(ends[0]), float(ends[1]))
 
 
@@ -167,3 +185,30 @@ def _refine(shapes: Array, gain: Array) -> Array:
     step = shapes[1] - shapes[0]
     refined: Array = shapes[inner] + np.clip(offset, -1, 1) * step
     return np.where(peak == inner, refined, shapes[peak])
+
+
+def free_exponent(
+    power: Fit | None, steps: Array, values: Array, kept: NDArray[np.bool_], seed: int
+) -> tuple[Interval | None, str]:
+    """The exponent with its interval, and why there is none, if that is worth a sentence.
+
+    `power` is the power law fitted to all points, `kept` are those without isolated outliers.
+    """
+    if power is None or kept.sum() < MIN_FOR_INTERVAL:
+        return None, ""
+    steps, values, metric = steps[kept], values[kept], Metric.plain(int(kept.sum()))
+    fit = power if kept.all() else fit_law(LAWS["power"], steps, values, metric)
+    if fit is None:
+        return None, ""
+    low, high = EXPONENTS
+    if not low * (1 + _AT_END) < fit.params[-1] < high * (1 - _AT_END):
+        end = "low" if fit.params[-1] < 1 else "high"
+        reason = f"the search from {low:g} to {high:g} stopped at its {end} end"
+        return None, f"No power of the step describes it: {reason}."
+    found = shape_interval(fit, steps, values, metric, seed)
+    if found.high - found.low >= _WHOLE * (high - low):
+        return None, (
+            f"The data do not determine a power of the step: the 95 % interval of the exponent spans the "
+            f"range searched, {low:g} to {high:g}."
+        )
+    return found, ""

@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from normscope.theory.laws.evidence import Evidence, Support, held_out, kept_of
-from normscope.theory.laws.fitting import Fit, Metric, fit_law
+from normscope.theory.laws.fitting import Fit, Metric, log_variance, squared_rss
 from normscope.theory.laws.intervals import autocorrelation
-from normscope.theory.laws.laws import Array, Law
+from normscope.theory.laws.laws import Array
 
 SMOOTH = 0.9
 TOO_CLOSE = 12.0
@@ -133,16 +133,6 @@ def last_value_error(steps: Array, values: Array) -> float:
     return held_out(values[kept:] - values[kept - 1], values)
 
 
-def _falling(area: Callable[[Array], Array]) -> Callable[[Array, float], Array]:
-    """ρ² under a learning rate that falls to zero at the last step: a·∫η² + b, the share of time given."""
-
-    def basis(steps: Array, end: float) -> Array:
-        share = np.clip(steps / end, 0.0, 1.0)
-        return np.stack([area(share), np.ones_like(share)])
-
-    return basis
-
-
 def _cosine_area(x: Array) -> Array:
     """∫((1 + cos πx)/2)² dx."""
     angle = np.pi * x
@@ -163,20 +153,17 @@ FALLING = (_cosine_area, _linear_area, _late_area)
 
 
 def like_a_schedule(best: Support, evidence: Evidence, steps: Array, values: Array) -> Doubt | None:
-    """A doubt if the norm under a falling learning rate fits about as well as the best law, by AICc."""
-    metric, points = Metric(evidence.roots, best.phi), len(steps)
-    counted = points / float(np.mean(evidence.roots**4))
-    for area in FALLING:
-        basis, end = _falling(area), float(steps[-1])
-        law = Law("schedule", "", ("a", "b"), "", lambda t, _, f=basis, e=end: f(t, e), squared=True)  # type: ignore[misc]
-        fit = fit_law(law, steps, values, metric)
-        if fit is None:
-            continue
-        gap = counted * float(np.log(max(fit.rss, 1e-300) / max(best.fit.rss, 1e-300)))
-        gap -= 2.0 * (len(best.fit.params) - len(fit.params))
-        if gap < TOO_CLOSE:
-            return Doubt("schedule", gap)
-    return None
+    """A doubt if ρ² = a·∫η² + b, with η falling to zero at the last step, fits about as well, by AICc."""
+    if (values <= 0).any():
+        return None
+    share = steps / steps[-1]
+    bases = np.stack([np.stack([area(share), np.ones_like(share)]) for area in FALLING])
+    near = np.maximum(best.fit.law.value(steps, best.fit.params), 1e-3 * values)
+    lowest = float(squared_rss(bases, values, near, Metric(evidence.roots, best.phi)).min())
+    counted = len(steps) / float(np.mean(evidence.roots**4))
+    gap = counted * (log_variance(lowest, values) - log_variance(best.fit.rss, values))
+    gap -= 2.0 * (len(best.fit.params) - bases.shape[1])
+    return Doubt("schedule", gap) if gap < TOO_CLOSE else None
 
 
 def exact_laws(plain: Mapping[str, Fit], values: Array) -> list[str]:

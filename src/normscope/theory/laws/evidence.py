@@ -29,7 +29,7 @@ _ROUNDS = 4
 _ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
 _NOTHING = 1e-9  # the weight of an isolated outlier
 _SAME_PHI = 0.05  # φ has converged when it changes by less
-_HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation can explain that
+_HOPELESS = 20.0  # times the lowest residual sum of squares: no φ can explain that, 1/(1 − 0.97²) is 17
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _standard(residuals: Array) -> Array:
 def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool) -> Support | None:
     """Score a law fitted with weights; refit it with its φ first, unless it is hopeless."""
     robust, phi = fit, _phi(fit, steps, values, roots)
-    for _ in range(0 if hopeless else 2):
+    for _ in range(0 if hopeless or phi < _SAME_PHI else 2):
         again = fit_law(fit.law, steps, values, Metric(roots, phi), robust.params)
         if again is None:
             return None
@@ -201,3 +201,16 @@ def kept_of(points: int) -> int:
 def held_out(missed: Array, values: Array) -> float:
     """Errors as their root mean square, as a share of the range of the series."""
     return float(np.sqrt(np.mean(np.square(missed))) / np.ptp(values))
+
+
+def prediction_error(support: Support, steps: Array, ahead: Array, roots: Array) -> Array:
+    """Standard error of the fitted curve at the steps `ahead`, to first order."""
+    fit = support.fit
+    jacobian = Metric(roots, support.phi).apply(fit.law.gradient(steps, fit.params).T)
+    scale = np.linalg.norm(jacobian, axis=1)
+    scale = np.where(scale > 0, scale, 1.0)
+    root = np.linalg.pinv((jacobian / scale[:, None]).T, rcond=1e-8)
+    variance = fit.rss / max(len(steps) - len(fit.params) - 1, 1)
+    spread = (fit.law.gradient(ahead, fit.params) / scale) @ root
+    error: Array = np.sqrt(variance * np.einsum("an,an->a", spread, spread))
+    return error

@@ -19,6 +19,7 @@ from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
 
 DRAWS = 399
 _GRID = 61
+_SHARED = 24  # rows that stand for all shapes of the grid
 _WIDTH = 7.0  # half-width of the searched range, in standard errors
 _MAX_PHI = 0.97
 _ROUNDING = 1e-6  # half the width of an interval at least: a shape is not known better than that
@@ -81,24 +82,28 @@ def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, 
     phi = autocorrelation(residuals, parameters)
     whitened = residuals[1:] - phi * residuals[:-1]
     whitened = (whitened - whitened.mean()) * np.sqrt(n / max(n - parameters - 1, 1))
-    fresh = _blocks(whitened, n, draws, rng)
-    errors = np.empty((n, draws))
-    errors[0] = fresh[0] / np.sqrt(1 - phi**2)
-    if phi == 0.0:
-        errors[1:] = fresh[1:]
-        return errors
-    for i in range(1, n):
-        errors[i] = phi * errors[i - 1] + fresh[i]
+    errors = _blocks(whitened, n, draws, rng)
+    errors[:, 0] /= np.sqrt(1 - phi**2)
+    return _remembered(errors, phi).T
+
+
+def _remembered(errors: Array, phi: float) -> Array:
+    """e_i = φ·e_(i−1) + fresh_i along the rows, by doubling: 1/(1 − φB) = (1 + φB)(1 + φ²B²)(1 + φ⁴B⁴)…"""
+    reach = 1
+    while reach < errors.shape[1] and phi**reach > 1e-17:
+        errors[:, reach:] += phi**reach * errors[:, :-reach].copy()
+        reach *= 2
     return errors
 
 
 def _blocks(pool: Array, points: int, draws: int, rng: np.random.Generator) -> Array:
-    """Circular blocks of `pool`, of length n^⅓, end to end: (points, draws)."""
+    """Circular blocks of `pool`, of length n^⅓, end to end: (draws, points)."""
     length = max(1, round(len(pool) ** (1 / 3)))
     count = -(-points // length)
     starts = rng.integers(0, len(pool), size=(count, 1, draws))
-    index = (starts + np.arange(length)[None, :, None]) % len(pool)
-    return pool[index].reshape(count * length, draws)[:points]
+    around = np.concatenate([pool, pool[: length - 1]])
+    blocks = np.lib.stride_tricks.sliding_window_view(around, length)[starts[:, 0].T]
+    return np.array(blocks.reshape(draws, count * length)[:, :points])
 
 
 def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: int) -> Interval:
@@ -141,8 +146,18 @@ def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Arr
     bases = np.stack([fit.law.basis(steps, float(q)) for q in shapes])
     unit = _orthonormal(metric.apply(bases)).reshape(-1, len(steps))
     curve = metric.apply(fit.law.value(steps, fit.params))
-    explained = np.square(unit @ errors + (unit @ curve)[:, None])
+    explained = np.square(_products(unit, errors) + (unit @ curve)[:, None])
     return _refine(shapes, explained.reshape(len(shapes), -1, errors.shape[1]).sum(axis=1))
+
+
+def _products(rows: Array, errors: Array) -> Array:
+    """rows @ errors, through the few directions that neighbouring shapes share, if that loses nothing."""
+    few, _ = np.linalg.qr(rows[np.unique(np.linspace(0, len(rows) - 1, _SHARED).astype(int))].T)
+    shares = rows @ few
+    if np.abs(shares @ few.T - rows).max() > 1e-9 * np.abs(rows).max():
+        return rows @ errors
+    product: Array = shares @ (few.T @ errors)
+    return product
 
 
 def standard_error(fit: Fit, steps: Array, errors: Array, metric: Metric) -> float:

@@ -29,7 +29,7 @@ from normscope.theory.laws.claims import (
     exact_laws,
     like_a_schedule,
 )
-from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, weigh
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, prediction_error, weigh
 from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, log_variance, r_squared
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.laws import Array
@@ -43,6 +43,7 @@ _AHEAD = 1.5
 _EARLY = 0.25  # a change-point in this first part of the range may be the end of a warm-up
 _WARM_UP = 0.05  # the part of the range that a warm-up usually takes at most
 _HINT_POINTS = 200  # enough for a hint, and quick
+_HINT_MISFIT = 2.0  # times the best law's sum of squares: a law that misses by more does not fit as well
 _RICH = 3  # a law with this many parameters may be chosen because of a warm-up
 
 ONE, SEVERAL, NONE, TOO_FEW = "one law", "several laws", "none", "too few points"
@@ -204,26 +205,13 @@ def _replaceable(name: str, within: list[str], evidence: Evidence, steps: Array,
     if not simpler:
         return False
     ahead = np.linspace(steps[0], _AHEAD * steps[-1], 40)
-    band = 2 * _prediction_error(rich, steps, ahead, evidence.roots)
+    band = 2 * prediction_error(rich, steps, ahead, evidence.roots)
     curve = rich.fit.law.value(ahead, rich.fit.params)
     limit = SAME_CURVE * float(np.ptp(values))
     return any(
         bool((np.abs(curve - plain.fit.law.value(ahead, plain.fit.params)) + band <= limit).all())
         for plain in simpler
     )
-
-
-def _prediction_error(support: Support, steps: Array, ahead: Array, roots: Array) -> Array:
-    """Standard error of the fitted curve at the steps `ahead`, to first order."""
-    fit = support.fit
-    jacobian = Metric(roots, support.phi).apply(fit.law.gradient(steps, fit.params).T)
-    scale = np.linalg.norm(jacobian, axis=1)
-    scale = np.where(scale > 0, scale, 1.0)
-    root = np.linalg.pinv((jacobian / scale[:, None]).T, rcond=1e-8)
-    variance = fit.rss / max(len(steps) - len(fit.params) - 1, 1)
-    spread = (fit.law.gradient(ahead, fit.params) / scale) @ root
-    error: Array = np.sqrt(variance * np.einsum("an,an->a", spread, spread))
-    return error
 
 
 @dataclass(frozen=True)
@@ -256,36 +244,41 @@ def judge(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bo
     of that bend alone, and the rest of the series follows a law without a bend, that law is the answer.
     If the rates are known, they say where a warm-up ends, and `plain` may have laws of them.
     """
-    evidence = weigh(plain, steps, values)
-    first = Verdict(choose(plain, evidence, steps, values, rates_known), evidence)
+    first = _weighed(plain, steps, values, rates_known)
     if rates_known:
         return first
     begin = _after_warm_up(first, steps)
     if begin:
-        again = _late(steps, values, begin)
+        late = steps[begin:], values[begin:]
+        again = replace(_weighed(plain_fits(*late), *late), begin=begin)
         return again if again.choice.verdict in (ONE, SEVERAL) and again.choice.best != "piecewise" else first
     return _with_doubt(first, steps, values)
 
 
-def _late(steps: Array, values: Array, begin: int, names: Iterable[str] | None = None) -> Verdict:
-    steps, values = steps[begin:], values[begin:]
-    plain = plain_fits(steps, values, names)
+def _weighed(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bool = False) -> Verdict:
     evidence = weigh(plain, steps, values)
-    return Verdict(choose(plain, evidence, steps, values), evidence, begin)
+    return Verdict(choose(plain, evidence, steps, values, rates_known), evidence)
 
 
 def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
     """Add the simpler laws that fit as well without the first twentieth of the range."""
     begin = int(np.searchsorted(steps, _WARM_UP * steps[-1]))
     known = laws()
-    rich = len(known[first.choice.best].parameters) >= _RICH
-    if not (first.choice.decided and first.choice.exact and rich and _enough(steps, begin)):
+    best = known[first.choice.best]
+    rich = first.choice.decided and first.choice.exact and len(best.parameters) >= _RICH
+    misfit = first.choice.doubt is not None and first.choice.doubt.reason == "systematic"
+    if not ((rich or misfit) and _enough(steps, begin)):
         return first
     simple = [name for name, law in known.items() if law.basic and len(law.parameters) < _RICH]
     few = np.unique(np.linspace(begin, len(steps) - 1, _HINT_POINTS).astype(int))
-    later = _late(steps[few], values[few], 0, [*simple, first.choice.best]).choice
+    late = plain_fits(steps[few], values[few], [*simple, best.name])
+    lowest = min((late[name].rss for name in simple if name in late), default=np.inf)
+    if best.name not in late or lowest > _HINT_MISFIT * late[best.name].rss:
+        return first
+    later = _weighed(late, steps[few], values[few]).choice
     simpler = tuple(name for name in later.candidates if name in simple)
-    return replace(first, otherwise=simpler, since=int(steps[begin])) if later.exact and simpler else first
+    holds = later.exact and simpler and later.verdict != NONE
+    return replace(first, otherwise=simpler, since=int(steps[begin])) if holds else first
 
 
 def _enough(steps: Array, begin: int) -> bool:

@@ -6,7 +6,8 @@ A law is a claim about all points and about the next ones. It is not claimed if
   does (an F test), or neighbouring residuals are almost equal (φ > `SMOOTH`);
 * it *predicts* the last fifth of the points no better than the last value before them does;
 * it only *describes* where a curve bends (a law with `describes`);
-* the norm under a learning rate that falls to zero by the end of the run has the same curve.
+* the norm under a learning rate that falls to zero by the end of the run has the same curve, or, for growth
+  that accelerates, two straight lines have it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from normscope.theory.laws.evidence import Evidence, Support, held_out, kept_of
-from normscope.theory.laws.fitting import Fit, Metric, log_variance, squared_rss
+from normscope.theory.laws.fitting import Fit, Metric, linear_rss, log_variance, squared_rss
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
 
@@ -26,8 +27,10 @@ SMOOTH = 0.9
 TOO_CLOSE = 12.0
 EXACT = 1e-8  # of the range: residuals below it are rounding
 _OWN_LEVEL = 1e-4
+_FASTER = 1.1  # the second half over the first: growth that accelerates
+_KNOTS = 15  # places where two straight lines may meet
 
-Reason = Literal["systematic", "last value", "bend", "schedule", "rates", "reset"]
+Reason = Literal["systematic", "last value", "bend", "schedule", "two lines", "rates", "reset"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Doubt:
     """One reason not to claim the best law; `ours` and `theirs` are its numbers.
 
     systematic: φ, and the p-value of the residuals being noise. last value: the errors of the law and of
-    the last value. bend: the step of the bend. schedule: the distance in AICc.
+    the last value. bend, two lines: the step of the bend. schedule: the distance in AICc.
     """
 
     reason: Reason
@@ -160,10 +163,29 @@ def like_a_schedule(best: Support, evidence: Evidence, steps: Array, values: Arr
     bases = np.stack([np.stack([area(share), np.ones_like(share)]) for area in FALLING])
     near = np.maximum(best.fit.law.value(steps, best.fit.params), 1e-3 * values)
     lowest = float(squared_rss(bases, values, near, Metric(evidence.roots, best.phi)).min())
-    counted = len(steps) / float(np.mean(evidence.roots**4))
-    gap = counted * (log_variance(lowest, values) - log_variance(best.fit.rss, values))
-    gap -= 2.0 * (len(best.fit.params) - bases.shape[1])
+    gap = _gap(lowest, best, evidence, values) + 2.0 * (bases.shape[1] - len(best.fit.params))
     return Doubt("schedule", gap) if gap < TOO_CLOSE else None
+
+
+def like_two_lines(best: Support, evidence: Evidence, steps: Array, values: Array) -> Doubt | None:
+    """A doubt if a law that accelerates fits about as well as two straight lines that meet, by AICc."""
+    first, middle, last = best.fit.law.value(steps[-1] * np.array([0.0, 0.5, 1.0]), best.fit.params)
+    if abs(last - middle) <= _FASTER * abs(middle - first):
+        return None
+    knots = steps[-1] * np.linspace(0.15, 0.85, _KNOTS)
+    bent = np.maximum(steps - knots[:, None], 0.0)
+    shared = np.broadcast_to(np.stack([steps, np.ones_like(steps)]), (_KNOTS, 2, len(steps)))
+    sums = linear_rss(
+        np.concatenate([bent[:, None], shared], axis=1), values, Metric(evidence.roots, best.phi)
+    )
+    gap = _gap(float(sums.min()), best, evidence, values) + 2.0 * (4 - len(best.fit.params))
+    return Doubt("two lines", float(knots[int(sums.argmin())])) if gap < TOO_CLOSE else None
+
+
+def _gap(rss: float, best: Support, evidence: Evidence, values: Array) -> float:
+    """How much worse than the best law a residual sum is, in the units of AICc, parameters not counted."""
+    counted = len(values) / float(np.mean(evidence.roots**4))
+    return counted * (log_variance(rss, values) - log_variance(best.fit.rss, values))
 
 
 def exact_laws(plain: Mapping[str, Fit], values: Array) -> list[str]:

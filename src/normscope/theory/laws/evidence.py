@@ -29,7 +29,8 @@ _ROUNDS = 4
 _ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
 _NOTHING = 1e-9  # the weight of an isolated outlier
 _SAME_PHI = 0.05  # φ has converged when it changes by less
-_HOPELESS = 20.0  # times the lowest residual sum of squares: no φ can explain that, 1/(1 − 0.97²) is 17
+_NOT_REFITTED = 20.0  # times the lowest residual sum of squares: no φ can explain that, 1/(1 − 0.97²) is 17
+_HOPELESS = 50.0  # times the lowest: the last fifth is not predicted either
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def weigh(plain: Mapping[str, Fit], steps: Array, values: Array) -> Evidence:
     weights = weights * _outlier_weights(plain, steps, values, weights)
     roots = np.sqrt(weights / weights.mean())
     fits = _weighted_fits(plain, steps, values, Metric(roots))
-    hopeless = _HOPELESS * min(fit.rss for fit in fits.values())
-    found = {n: _support(fit, steps, values, roots, fit.rss > hopeless) for n, fit in fits.items()}
+    lowest = max(min(fit.rss for fit in fits.values()), 1e-300)
+    found = {n: _support(fit, steps, values, roots, fit.rss / lowest) for n, fit in fits.items()}
     kept = {name: support for name, support in found.items() if support is not None}
     lowest = min((support.score for support in kept.values()), default=0.0)
     return Evidence({n: replace(s, delta=s.score - lowest) for n, s in kept.items()}, roots)
@@ -146,10 +147,10 @@ def _standard(residuals: Array) -> Array:
     return residuals / scale if scale > 0 else np.zeros_like(residuals)
 
 
-def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool) -> Support | None:
-    """Score a law fitted with weights; refit it with its φ first, unless it is hopeless."""
+def _support(fit: Fit, steps: Array, values: Array, roots: Array, misfit: float) -> Support | None:
+    """Score a law fitted with weights; refit it with its φ first, unless its `misfit` is hopeless."""
     robust, phi = fit, _phi(fit, steps, values, roots)
-    for _ in range(0 if hopeless or phi < _SAME_PHI else 2):
+    for _ in range(0 if misfit > _NOT_REFITTED or phi < _SAME_PHI else 2):
         again = fit_law(fit.law, steps, values, Metric(roots, phi), robust.params)
         if again is None:
             return None
@@ -160,7 +161,8 @@ def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool
     score = _score(judged, phi, values, roots)
     if score is None:
         return None
-    return Support(judged, phi, score, None if hopeless else _holdout(robust, steps, values, roots))
+    predicted = None if misfit > _HOPELESS else _holdout(robust, steps, values, roots)
+    return Support(judged, phi, score, predicted)
 
 
 def _phi(fit: Fit, steps: Array, values: Array, roots: Array) -> float:

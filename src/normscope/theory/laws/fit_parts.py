@@ -39,7 +39,7 @@ class Part:
 def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Part:
     """The part of a cleaned series that is fitted."""
     jumps = resets(values)
-    begin = jumps[-1] if jumps and len(steps) - jumps[-1] >= ENOUGH_TO_CHOOSE else 0
+    begin = jumps[-1] if jumps and _can_be_fitted(values[jumps[-1] :]) else 0
     jump = (float(values[jumps[-1] - 1]), float(values[jumps[-1]])) if jumps else (0.0, 0.0)
     notes = []
     if rates is not None and rates.vary(steps[begin], steps[-1]):
@@ -52,6 +52,12 @@ def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Par
             begin = settled
     varying = rates.ends(steps[begin], steps[-1]) if rates is not None else ""
     return Part(begin, tuple(int(steps[i]) for i in jumps), jump, varying, tuple(notes))
+
+
+def _can_be_fitted(values: Array) -> bool:
+    """Whether what follows a reset has enough points for a choice, and is not constant."""
+    enough = len(values) >= ENOUGH_TO_CHOOSE
+    return enough and bool(np.ptp(values) > 1e-9 * np.abs(values).max())
 
 
 def _settled(steps: Array, begin: int, rates: RateRecord) -> int:

@@ -37,7 +37,7 @@ class Told:
 def growth_sentences(told: Told, part: Part, falls: bool) -> tuple[str, ...]:
     """The choice, what would settle it, the exponent, and how well the paper's law fits."""
     if told.choice.verdict == "none":
-        parts = [_none(told, part), _descriptions(told), _what_would_help(told.choice, part)]
+        parts = [_none(told, part), _what_would_help(told.choice, part), _descriptions(told)]
     else:
         parts = [_choice(told, part, falls), _what_would_settle(told.choice)]
     parts += [_exponent(told), _paper(told)]
@@ -54,6 +54,11 @@ def _choice(told: Told, part: Part, falls: bool) -> str:
         return (
             f"{name}: {best} fits best, but a learning rate that falls to zero by the end of the run would "
             "give the same curve: without the recorded rates no law is claimed."
+        )
+    if choice.doubt is not None and choice.doubt.reason == "two lines":
+        where = f"a bend near step {round(choice.doubt.ours):,}"
+        return (
+            f"{name}: {best} fits best, but two straight lines with {where} fit as well: it is not claimed."
         )
     if choice.doubt is not None:
         return (
@@ -108,7 +113,7 @@ def _what_would_help(choice: Choice, part: Part) -> str:
         last = part.resets[-1]
         if part.begin:
             return f"The fits are of the points from step {last:,} on; --since {last} asks about these alone."
-        return f"Too few points follow for a choice between laws; --until {last - 1} asks about those before."
+        return f"What follows is too short, or constant; --until {last - 1} asks about the part before."
     if choice.doubt is not None and choice.doubt.reason == "bend":
         step = round(choice.doubt.ours)
         return (

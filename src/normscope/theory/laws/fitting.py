@@ -159,6 +159,11 @@ def _squared(rows: Array, values: Array, near: Array, metric: Metric) -> tuple[A
     return _project(metric.apply(rows * scale), metric.apply(near * (2 * values - near) * scale))
 
 
+def linear_rss(rows: Array, values: Array, metric: Metric) -> Array:
+    """Residual sums (grid,) of least squares on bases (grid, terms, points)."""
+    return _project(metric.apply(rows), metric.apply(values))[1]
+
+
 def squared_rss(rows: Array, values: Array, near: Array, metric: Metric) -> Array:
     """Residual sums (grid,) of laws of ρ² with bases (grid, terms, points), linearised at a curve."""
     return _squared(rows, values, near, metric)[1]

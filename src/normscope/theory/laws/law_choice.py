@@ -28,6 +28,7 @@ from normscope.theory.laws.claims import (
     doubt_of,
     exact_laws,
     like_a_schedule,
+    like_two_lines,
 )
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, prediction_error, weigh
 from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, log_variance, r_squared
@@ -94,17 +95,19 @@ def choose(
     exact = (evidence.phi or 0.0) <= SMOOTH
     order = tuple(evidence.ranked) if exact else by_aicc
     remaining = _remaining(evidence, steps, values) if exact else _near(plain, order, close, steps)
-    best = evidence.supports[remaining[0]]
+    best = evidence.of(remaining[0]) or evidence.supports[evidence.ranked[0]]
     doubt = _doubt(best, len(remaining), evidence, steps, values)
-    if doubt is not None or not exact:
-        remaining = _with_others(remaining, doubt, evidence, steps, values, exact)
+    if (doubt is not None or not exact) and not (_beyond(doubt) and not exact):
+        remaining = tuple(dict.fromkeys([*remaining, *_remaining(evidence, steps, values, NOT_FAR)]))
     predictor = min(evidence.supports, key=lambda n: _holdout(evidence.supports[n]))
     single = exact and doubt is None and len(remaining) == 1
     decided = single and _predicts(evidence, remaining[0], predictor, values)
     if decided and not rates_known:
-        doubt = like_a_schedule(best, evidence, steps, values)
-    elif single and not decided:
-        remaining = tuple(dict.fromkeys([*remaining, predictor]))
+        doubt = like_a_schedule(best, evidence, steps, values) or like_two_lines(
+            best, evidence, steps, values
+        )
+    elif doubt is None and len(remaining) == 1:
+        remaining = _and_another(remaining, predictor, evidence)
     order = (*remaining, *(name for name in order if name not in remaining))
     apart = Separation(plain[order[0]], evidence, steps)
     separating = {name: apart.step(plain[name]) for name in remaining[1:]}
@@ -112,24 +115,20 @@ def choose(
     return replace(choice, verdict=_verdict_of(choice, doubt), doubt=doubt)
 
 
-def _with_others(
-    remaining: tuple[str, ...],
-    doubt: Doubt | None,
-    evidence: Evidence,
-    steps: Array,
-    values: Array,
-    exact: bool,
-) -> tuple[str, ...]:
-    """Where nothing is claimed, also the laws that wandering noise could explain."""
-    if doubt is not None and doubt.reason == "systematic" and not exact and doubt.theirs < _BEYOND_DOUBT:
-        return remaining
-    return tuple(dict.fromkeys([*remaining, *_remaining(evidence, steps, values, NOT_FAR)]))
+def _beyond(doubt: Doubt | None) -> bool:
+    """Whether residuals are systematic beyond any doubt: then only what describes them best is named."""
+    return doubt is not None and doubt.reason == "systematic" and doubt.theirs < _BEYOND_DOUBT
+
+
+def _and_another(remaining: tuple[str, ...], predictor: str, evidence: Evidence) -> tuple[str, ...]:
+    """One law that is not claimed has a rival: the best predictor, or the next one by AICc."""
+    return tuple(dict.fromkeys([*remaining, predictor, *evidence.ranked]))[:2]
 
 
 def _verdict_of(choice: Choice, doubt: Doubt | None) -> str:
     if choice.decided:
         return ONE
-    return SEVERAL if doubt is None or doubt.reason == "schedule" else NONE
+    return SEVERAL if doubt is None or doubt.reason in ("schedule", "two lines") else NONE
 
 
 def _perfect(
@@ -248,7 +247,7 @@ def judge(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bo
     if rates_known:
         return first
     begin = _after_warm_up(first, steps)
-    if begin:
+    if begin and _moves(values[begin:]):
         late = steps[begin:], values[begin:]
         again = replace(_weighed(plain_fits(*late), *late), begin=begin)
         return again if again.choice.verdict in (ONE, SEVERAL) and again.choice.best != "piecewise" else first
@@ -267,7 +266,7 @@ def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
     best = known[first.choice.best]
     rich = first.choice.decided and first.choice.exact and len(best.parameters) >= _RICH
     misfit = first.choice.doubt is not None and first.choice.doubt.reason == "systematic"
-    if not ((rich or misfit) and _enough(steps, begin)):
+    if not ((rich or misfit) and _enough(steps, begin) and _moves(values[begin:])):
         return first
     simple = [name for name, law in known.items() if law.basic and len(law.parameters) < _RICH]
     few = np.unique(np.linspace(begin, len(steps) - 1, _HINT_POINTS).astype(int))
@@ -279,6 +278,11 @@ def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
     simpler = tuple(name for name in later.candidates if name in simple)
     holds = later.exact and simpler and later.verdict != NONE
     return replace(first, otherwise=simpler, since=int(steps[begin])) if holds else first
+
+
+def _moves(values: Array) -> bool:
+    """Whether values are not constant."""
+    return bool(np.ptp(values) > 1e-9 * np.abs(values).max())
 
 
 def _enough(steps: Array, begin: int) -> bool:

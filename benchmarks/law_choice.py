@@ -1,10 +1,12 @@
 """How often the choice of a law is right, and how often 95 % intervals contain the exponent.
 
-    python benchmarks/law_choice.py [--series N] [--seed S] [--markdown]
+    python -m benchmarks.law_choice [--series N] [--seed S] [--phis 0 0.6] [--markdown]
 
 Series of every law, at three noise levels, three lengths and two autocorrelations, linearly and
-logarithmically spaced in turn. An answer is right (one law, the true one), honest (several laws, the
-true one among them), lost (several, without it) or wrong (one law, not the true one).
+logarithmically spaced in turn. An answer is right (one law, the true one), honest (nothing is claimed, and
+the true one is among those named), lost (nothing is claimed, and it is not) or wrong (one law, not the true
+one). Of the honest and the lost, `none` is the share of all answers that say "none of these laws".
+`piecewise` is a description, never claimed: there the right answer names it as the closest, without a claim.
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ def judge(case, steps, values):
     choice = judge_series(plain_fits(steps, values), steps, values).choice
     if choice.decided:
         return "right" if choice.best == case.law else "wrong", choice
+    if LAWS[case.law].describes and choice.best == case.law:
+        return "right", choice
     return "honest" if case.law in choice.candidates else "lost", choice
 
 
@@ -102,10 +106,10 @@ def covered(case, steps, values, params, seed):
     return interval.low <= truth <= interval.high
 
 
-def study(series, seed):
+def study(series, seed, phis=PHIS):
     """(case, verdict, covered, chosen) for `series` series of every case."""
     rng = np.random.default_rng(seed)
-    for case in map(Case, *zip(*product(LAWS, NOISE, LENGTHS, PHIS), strict=True)):
+    for case in map(Case, *zip(*product(LAWS, NOISE, LENGTHS, phis), strict=True)):
         for number in range(series):
             steps, values, params = make(case, number, rng)
             verdict, choice = judge(case, steps, values)
@@ -113,9 +117,9 @@ def study(series, seed):
 
 
 def report(results, markdown):
-    line = "| {:18} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8} |"
-    print(line.format("", "series", "right", "honest", "lost", "wrong", "coverage"))
-    print("|---|---|---|---|---|---|---|" if markdown else "")
+    line = "| {:18} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>6} | {:>8} |"
+    print(line.format("", "series", "right", "honest", "lost", "wrong", "none", "coverage"))
+    print("|---|---|---|---|---|---|---|---|" if markdown else "")
     groups = [("all", lambda c: "all"), ("law", lambda c: c.law), ("noise", lambda c: f"noise {c.noise:.1%}")]
     groups += [("points", lambda c: f"{c.points} points"), ("phi", lambda c: f"autocorrelation {c.phi}")]
     for _, key in groups:
@@ -123,18 +127,21 @@ def report(results, markdown):
             kept = [result for result in results if key(result[0]) == name]
             count = Counter(verdict for _, verdict, *_ in kept)
             shares = [f"{count[v] / len(kept):.1%}" for v in ("right", "honest", "lost", "wrong")]
+            none = np.mean([v != "right" and chosen.verdict == "none" for _, v, _, chosen in kept])
             hits = [hit for _, _, hit, _ in kept if hit is not None]
-            print(line.format(name, len(kept), *shares, f"{np.mean(hits):.1%}" if hits else "–"))
+            coverage = f"{np.mean(hits):.1%}" if hits else "–"
+            print(line.format(name, len(kept), *shares, f"{none:.1%}", coverage))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--series", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--phis", type=float, nargs="+", default=PHIS)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--wrong", action="store_true", help="list the cases that came out lost or wrong")
     options = parser.parse_known_args()[0]
-    results = list(study(options.series, options.seed))
+    results = list(study(options.series, options.seed, options.phis))
     report(results, options.markdown)
     if options.wrong:
         for case, verdict, _, choice in results:

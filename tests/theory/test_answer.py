@@ -6,6 +6,7 @@ import pytest
 from normscope.run import Run
 from normscope.theory.answer import answer, highlights, run_results, series_results
 from normscope.theory.dynamics.budget import norm_budget
+from normscope.theory.laws.growth import fit_growth
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.time_series import Series, reference
 
@@ -28,7 +29,10 @@ def test_the_facts_of_a_run_are_its_numbers(run):
     assert found.facts["norm of the body at step 0"] == norm[0]
     assert found.facts["norm of the body at step 2900"] == norm[-1]
     assert found.facts["growth"] == f"{norm[-1] / norm[0]:.3f} ×"
-    assert found.facts["law"].startswith(found.laws[0].name)
+    fit = fit_growth(run)
+    claimed = found.facts["law"] == f"{fit.best}: {fit.law().formula}"
+    assert f"{fit.best}: {fit.law().formula}" in found.facts["law"] and claimed is fit.decided
+    assert found.facts["law"].startswith("none") is (fit.verdict == "none")
     assert f"{np.nanmin(total.measure('cosine')):.4f} lowest" in found.facts["cosine between checkpoints"]
     assert f"Δ‖θ‖² of the body = {norm[-1] ** 2 - norm[0] ** 2:.4g}" in found.facts["norm budget"]
 

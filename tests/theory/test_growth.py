@@ -41,14 +41,17 @@ def test_t5_parameters_exponent_and_verdict(t5):
     assert "sqrt" not in t5.candidates
     text = " ".join(t5.sentences)
     assert "0.99856" in text and "sqrt-linear and power fit better" in text
-    assert "the residuals of power are systematic, not random" in text
+    assert t5.verdict == "none" and not t5.decided
+    assert "none of these laws holds: the residuals of power" in text and "systematic, not random" in text
 
 
 def test_t5_without_its_first_fifth_cannot_distinguish(t5):
     series = reference("t5-base")
     late = fit_series(Series("late", series.steps[21:], series.values[21:]))
     assert {"power", "sqrt-linear", "sqrt"} <= set(late.candidates) and not late.decided
-    assert "the data cannot distinguish these laws" in late.sentences[0]
+    assert late.verdict == "none" and "systematic" in late.sentences[0]
+    assert any("hardly differ (R² within 0.001)" in sentence for sentence in late.sentences)
+    assert min(late.law(name).r2 for name in late.hardly_differ) >= max(law.r2 for law in late.laws) - 0.001
 
 
 def test_r2_and_aicc_against_numpy(t5):

@@ -51,8 +51,7 @@ def _print_fit(result: GrowthFit) -> None:
 
 
 def _law_row(law: LawFit) -> list[str]:
-    params = ", ".join(f"{name}={value:.4g}" for name, value in law.params.items())
-    return [law.name, _fixed(law.r2, 5), _fixed(law.aicc, 1), _percent(law.holdout), params]
+    return [law.name, _fixed(law.r2, 5), _fixed(law.aicc, 1), _percent(law.holdout), law.shown(4)]
 
 
 def _print_groups(result: GroupFits) -> None:
@@ -62,10 +61,11 @@ def _print_groups(result: GroupFits) -> None:
 
 
 def _group_row(group: GroupFit) -> list[str]:
-    law = group.law if group.decided else f"{group.law}?"
-    interval = f"{_fixed(group.low, 3)} … {_fixed(group.high, 3)}"
+    unclaimed = f"none (closest: {group.law})" if group.verdict == "none" else f"{group.law}?"
+    law = group.law if group.decided else unclaimed
     odd = "differs" if group.differs else ""
-    values = (_fixed(group.r2, 5), _fixed(group.exponent, 3), interval, f"×{group.growth:.3f}")
+    growth = "–" if group.growth is None else f"×{group.growth:.3f}"
+    values = (_fixed(group.r2, 5), _fixed(group.exponent, 3), group.interval, growth)
     return [group.group, law, *values, odd]
 
 

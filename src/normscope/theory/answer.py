@@ -18,6 +18,7 @@ from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits, fit_groups
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
+from normscope.theory.laws.natural_clock import RateRecord, recorded_rates
 from normscope.theory.measures.measures import Grouped, group
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.time_series import Series, reference
@@ -116,7 +117,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     """The results of one stage of a run; `total` are its sums over the whole body."""
     (norms,) = series(run, stage=stage)
     norms = replace(norms, name=norms.subject, findings=())
-    fit, no_fit = _fit(norms)
+    fit, no_fit = _fit(norms, recorded_rates(run, stage))
     budgets = _budgets(run, stage)
     return Results(
         norms=norms,
@@ -201,10 +202,10 @@ def _direction(total: Grouped) -> Direction | None:
     )
 
 
-def _fit(norms: Series) -> tuple[GrowthFit | None, str]:
+def _fit(norms: Series, rates: RateRecord | None = None) -> tuple[GrowthFit | None, str]:
     """The fit, or the reason why there is none."""
     try:
-        return fit_series(norms), ""
+        return fit_series(norms, rates=rates), ""
     except SeriesError as error:
         return None, f"No growth law: {error}."
 
@@ -249,14 +250,20 @@ def _facts(found: Highlights) -> dict[str, Value]:
     if beside := found.beside:
         facts[beside.words] = f"{beside.first:.6g} → {beside.last:.6g}"
     if found.fit is not None:
-        facts["law"] = f"{found.fit.best}: {found.fit.law().formula}"
+        facts["law"] = _law_fact(found.fit)
         if exponent := found.fit.exponent:
-            interval = f"95 %: {exponent.low:.3f} to {exponent.high:.3f}"
-            facts["free exponent p"] = f"{exponent.value:.3f} ({interval})"
+            facts["free exponent p"] = str(exponent)
     if turned := found.direction:
         ends = f"{turned.first_cosine:.4f} first, {turned.cosine:.4f} last"
         facts["cosine between checkpoints"] = f"{ends}, {turned.lowest_cosine:.4f} lowest"
     return facts
+
+
+def _law_fact(fit: GrowthFit) -> str:
+    """The law that is claimed; otherwise the closest, and that it is not claimed."""
+    named = f"{fit.best}: {fit.law().formula}"
+    words = {"one law": named, "none": f"none; closest {named}", "several laws": f"{named}, among others"}
+    return words.get(fit.verdict, f"{named} is closest; too few points for a choice")
 
 
 def _budget_fact(total: Grouped) -> dict[str, Value]:

@@ -29,7 +29,8 @@ _ROUNDS = 4
 _ALONE = 8.0  # standard deviations from the neighbours that make a point an isolated outlier
 _NOTHING = 1e-9  # the weight of an isolated outlier
 _SAME_PHI = 0.05  # φ has converged when it changes by less
-_HOPELESS = 50.0  # times the lowest residual sum of squares: no autocorrelation can explain that
+_NOT_REFITTED = 20.0  # times the lowest residual sum of squares: no φ can explain that, 1/(1 − 0.97²) is 17
+_HOPELESS = 50.0  # times the lowest: the last fifth is not predicted either
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def weigh(plain: Mapping[str, Fit], steps: Array, values: Array) -> Evidence:
     weights = weights * _outlier_weights(plain, steps, values, weights)
     roots = np.sqrt(weights / weights.mean())
     fits = _weighted_fits(plain, steps, values, Metric(roots))
-    hopeless = _HOPELESS * min(fit.rss for fit in fits.values())
-    found = {n: _support(fit, steps, values, roots, fit.rss > hopeless) for n, fit in fits.items()}
+    lowest = max(min(fit.rss for fit in fits.values()), 1e-300)
+    found = {n: _support(fit, steps, values, roots, fit.rss / lowest) for n, fit in fits.items()}
     kept = {name: support for name, support in found.items() if support is not None}
     lowest = min((support.score for support in kept.values()), default=0.0)
     return Evidence({n: replace(s, delta=s.score - lowest) for n, s in kept.items()}, roots)
@@ -146,10 +147,10 @@ def _standard(residuals: Array) -> Array:
     return residuals / scale if scale > 0 else np.zeros_like(residuals)
 
 
-def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool) -> Support | None:
-    """Score a law fitted with weights; refit it with its φ first, unless it is hopeless."""
+def _support(fit: Fit, steps: Array, values: Array, roots: Array, misfit: float) -> Support | None:
+    """Score a law fitted with weights; refit it with its φ first, unless its `misfit` is hopeless."""
     robust, phi = fit, _phi(fit, steps, values, roots)
-    for _ in range(0 if hopeless else 2):
+    for _ in range(0 if misfit > _NOT_REFITTED or phi < _SAME_PHI else 2):
         again = fit_law(fit.law, steps, values, Metric(roots, phi), robust.params)
         if again is None:
             return None
@@ -160,7 +161,8 @@ def _support(fit: Fit, steps: Array, values: Array, roots: Array, hopeless: bool
     score = _score(judged, phi, values, roots)
     if score is None:
         return None
-    return Support(judged, phi, score, None if hopeless else _holdout(robust, steps, values, roots))
+    predicted = None if misfit > _HOPELESS else _holdout(robust, steps, values, roots)
+    return Support(judged, phi, score, predicted)
 
 
 def _phi(fit: Fit, steps: Array, values: Array, roots: Array) -> float:
@@ -183,11 +185,34 @@ def _score(fit: Fit, phi: float, values: Array, roots: Array) -> float | None:
 
 def _holdout(fit: Fit, steps: Array, values: Array, roots: Array) -> float | None:
     """Root mean square error on the last fifth for a fit to the rest, as a share of the growth."""
-    kept = len(steps) - max(1, round(_HELD_OUT * len(steps)))
+    kept = kept_of(len(steps))
     if kept <= len(fit.params):
         return None
     early = fit_law(fit.law, steps[:kept], values[:kept], Metric(roots[:kept]), fit.params)
     if early is None:
         return None
     missed = values[kept:] - fit.law.value(steps[kept:], early.params)
+    return held_out(missed, values)
+
+
+def kept_of(points: int) -> int:
+    """How many points come before the last fifth, which is held out."""
+    return points - max(1, round(_HELD_OUT * points))
+
+
+def held_out(missed: Array, values: Array) -> float:
+    """Errors as their root mean square, as a share of the range of the series."""
     return float(np.sqrt(np.mean(np.square(missed))) / np.ptp(values))
+
+
+def prediction_error(support: Support, steps: Array, ahead: Array, roots: Array) -> Array:
+    """Standard error of the fitted curve at the steps `ahead`, to first order."""
+    fit = support.fit
+    jacobian = Metric(roots, support.phi).apply(fit.law.gradient(steps, fit.params).T)
+    scale = np.linalg.norm(jacobian, axis=1)
+    scale = np.where(scale > 0, scale, 1.0)
+    root = np.linalg.pinv((jacobian / scale[:, None]).T, rcond=1e-8)
+    variance = fit.rss / max(len(steps) - len(fit.params) - 1, 1)
+    spread = (fit.law.gradient(ahead, fit.params) / scale) @ root
+    error: Array = np.sqrt(variance * np.einsum("an,an->a", spread, spread))
+    return error

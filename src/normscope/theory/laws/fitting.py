@@ -11,6 +11,7 @@ from normscope.theory.laws.laws import Array, Law
 
 _POLISH_STEPS = 40
 _ZOOMS = 3
+_SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
 _TOLERANCE = 1e-9
 
@@ -73,6 +74,15 @@ def aicc(rss: float, values: Array, parameters: int) -> float | None:
     return points * log_variance(rss, values) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
 
 
+def at_bounds(fit: Fit, steps: Array) -> bool:
+    """Whether the search for the shape stopped at an end of its range; a change-point may be anywhere."""
+    if fit.law.bounds is None or fit.law.kinked:
+        return False
+    low, high = fit.law.bounds(steps)
+    shape = float(fit.params[-1])
+    return shape <= low + 1e-6 * abs(low) or shape >= high - 1e-6 * abs(high)
+
+
 def robust_deviation(residuals: Array) -> float:
     """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
     return 1.4826 * float(np.median(np.abs(residuals)))
@@ -99,8 +109,14 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
 
 def _search(law: Law, steps: Array, values: Array, metric: Metric) -> Array | None:
     """The best parameters over a grid of shapes."""
-    shapes = law.guesses(steps) if law.guesses else np.zeros(1)
-    return _best_shape(law, shapes, steps, values, metric)
+    if law.guesses is None:
+        return _best_shape(law, np.zeros(1), steps, values, metric)
+    shapes, apart = law.guesses(steps), len(steps) // _SEARCHED
+    if apart < 2 or law.kinked:
+        return _best_shape(law, shapes, steps, values, metric)
+    few = slice(None, None, apart)  # the shape only: the coefficients follow from all points
+    found = _best_shape(law, shapes, steps[few], values[few], Metric(metric.roots[few]))
+    return None if found is None else _best_shape(law, found[-1:], steps, values, metric)
 
 
 def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
@@ -135,8 +151,22 @@ def _coefficients(
     rows = np.stack([law.basis(steps, float(q)) for q in shapes])
     if not law.squared:
         return _project(metric.apply(rows), metric.apply(values))
+    return _squared(rows, values, near, metric)
+
+
+def _squared(rows: Array, values: Array, near: Array, metric: Metric) -> tuple[Array, Array]:
     scale = 1 / (2 * near)
     return _project(metric.apply(rows * scale), metric.apply(near * (2 * values - near) * scale))
+
+
+def linear_rss(rows: Array, values: Array, metric: Metric) -> Array:
+    """Residual sums (grid,) of least squares on bases (grid, terms, points)."""
+    return _project(metric.apply(rows), metric.apply(values))[1]
+
+
+def squared_rss(rows: Array, values: Array, near: Array, metric: Metric) -> Array:
+    """Residual sums (grid,) of laws of ρ² with bases (grid, terms, points), linearised at a curve."""
+    return _squared(rows, values, near, metric)[1]
 
 
 def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
@@ -148,10 +178,19 @@ def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
     unit[~usable] = 0.0
     gram = unit @ unit.transpose(0, 2, 1) + 1e-15 * np.eye(rows.shape[1])
     gram[~usable] = np.eye(rows.shape[1])
-    solved = np.linalg.solve(gram, (unit @ wanted)[..., None])[..., 0]
+    solved = _solved(gram, unit @ wanted)
     rest = wanted - np.einsum("gk,gkn->gn", solved, unit)
     rss = np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
     return solved / norms, rss
+
+
+def _solved(gram: Array, right: Array) -> Array:
+    """Solutions of many small systems; the shortest ones if rows coincide (a plateau without noise)."""
+    try:
+        solved = np.linalg.solve(gram, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        solved = np.einsum("gij,gj->gi", np.linalg.pinv(gram, rcond=1e-12, hermitian=True), right)
+    return np.asarray(solved, dtype=np.float64)
 
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:

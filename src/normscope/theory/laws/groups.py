@@ -13,9 +13,10 @@ from normscope.progress import Progress, silent
 from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.laws.fitting import robust_deviation
-from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series
+from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series, source_rates
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import Array
+from normscope.theory.laws.natural_clock import RateRecord
 from normscope.theory.laws.wording import group_sentences
 from normscope.theory.measures.series_sources import Selection, Source, load
 from normscope.theory.measures.time_series import Series
@@ -27,7 +28,8 @@ LEVEL = 0.05
 class GroupFit:
     """One group: its law, its exponent with interval, its growth, and whether it differs from the others.
 
-    `growth` is the last value over the first. `p_value` is that of the hypothesis that the exponent is
+    `verdict` is as in `GrowthFit`; `law` is claimed only if `decided`. `growth` is the last value over the
+    first, None if the first is not positive. `p_value` is that of the hypothesis that the exponent is
     like the others, corrected for the number of groups (Holm); `differs` if it is below 5 %.
 
     >>> import normscope as ns
@@ -43,9 +45,18 @@ class GroupFit:
     exponent: float | None
     low: float | None
     high: float | None
-    growth: float
+    growth: float | None
     p_value: float | None
     differs: bool
+    verdict: str
+
+    @property
+    def interval(self) -> str:
+        """The interval as text, with as many decimals as tell its ends apart; "–" without one."""
+        if self.exponent is None or self.low is None or self.high is None:
+            return "–"
+        digits = Interval(self.exponent, self.low, self.high).digits
+        return f"{self.low:.{digits}f} … {self.high:.{digits}f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +83,8 @@ class GroupFits(Tabular):
     @property
     def table(self) -> Table:
         """One row per group."""
-        names = ("group", "law", "decided", "r2", "exponent", "low", "high", "growth", "p_value", "differs")
+        names: tuple[str, ...] = ("group", "law", "decided", "r2", "exponent", "low", "high", "growth")
+        names = (*names, "p_value", "differs", "verdict")
         return Table.from_rows(names, [[getattr(group, name) for name in names] for group in self.groups])
 
     @property
@@ -107,7 +119,7 @@ def fit_groups(
     check_progress(progress)
     seed = check_seed(seed)
     series = load(source, Selection(measure, by, scope, stage, since, until), MIN_POINTS)
-    fits, failed = _fit_all(series, seed, progress)
+    fits, failed = _fit_all(series, source_rates(source, stage), seed, progress)
     groups = _compare(fits, {s.name: s for s in series})
     first = series[0]
     return GroupFits(
@@ -123,13 +135,13 @@ def fit_groups(
 
 
 def _fit_all(
-    series: Sequence[Series], seed: int, progress: Progress
+    series: Sequence[Series], rates: RateRecord | None, seed: int, progress: Progress
 ) -> tuple[list[GrowthFit], dict[str, str]]:
     fits, failed = [], {}
     for done, one in enumerate(series):
         progress(done, len(series), one.name)
         try:
-            fits.append(fit_series(one, seed=seed))
+            fits.append(fit_series(one, seed=seed, rates=rates))
         except SeriesError as error:
             failed[one.name] = str(error)
     if not fits:
@@ -153,9 +165,10 @@ def _group(fit: GrowthFit, series: Series, p_value: float | None) -> GroupFit:
         exponent=exponent.value if exponent else None,
         low=exponent.low if exponent else None,
         high=exponent.high if exponent else None,
-        growth=float(finite[-1] / finite[0]) if finite[0] else float("inf"),
+        growth=float(finite[-1] / finite[0]) if finite[0] > 0 else None,
         p_value=p_value,
         differs=p_value is not None and p_value < LEVEL,
+        verdict=fit.verdict,
     )
 
 

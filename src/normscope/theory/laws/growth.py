@@ -13,19 +13,20 @@ from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding
 from normscope.table import Table, Tabular
+from normscope.theory.laws.claims import Doubt
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
-from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, r_squared
-from normscope.theory.laws.intervals import Interval, shape_interval
+from normscope.theory.laws.fit_parts import Part, part_of
+from normscope.theory.laws.fit_wording import Told, fit_notes, growth_sentences
+from normscope.theory.laws.fitting import Fit, Metric, aicc, at_bounds, fit_law, r_squared
+from normscope.theory.laws.intervals import Interval, free_exponent
 from normscope.theory.laws.known_laws import laws
-from normscope.theory.laws.law_choice import Choice, Verdict, judge, plain_fits
-from normscope.theory.laws.laws import LAWS, Array
-from normscope.theory.laws.wording import growth_sentences
-from normscope.theory.measures.series_sources import Selection, Source, load_one
+from normscope.theory.laws.law_choice import SEVERAL, Choice, judge, plain_fits
+from normscope.theory.laws.laws import LAWS, Array, Law
+from normscope.theory.laws.natural_clock import CLOCKS, RateRecord, clock_laws, recorded_rates
+from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
 from normscope.theory.measures.time_series import Series, clean_series
-from normscope.words import joined, some
 
 MIN_POINTS = 3
-_MIN_FOR_INTERVAL = 6
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class LawFit:
     `aicc` is None if there are too few points for it. `delta` is the distance in AICc from the lowest one,
     among the fits that decide: the robust ones, or these if the residuals of every law are systematic.
     `holdout` is the error of predicting the last fifth of the series from the rest, as a share of the
-    growth.
+    growth. `at_bounds` names parameters at an end of the range searched, which are no estimates.
 
     >>> import normscope as ns
     >>> law = ns.fit_growth("t5-base").law("sqrt")
@@ -50,14 +51,26 @@ class LawFit:
     aicc: float | None
     delta: float | None = None
     holdout: float | None = None
+    at_bounds: tuple[str, ...] = ()
+
+    def shown(self, digits: int = 5) -> str:
+        """The parameters as text; of one at an end of its range, that it is there."""
+        parts = [
+            f"{name} at the end of its range" if name in self.at_bounds else f"{name}={value:.{digits}g}"
+            for name, value in self.params.items()
+        ]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, repr=False)
 class GrowthFit(Tabular):
     """Every law fitted to one series, the choice among them, and the free exponent with its interval.
 
-    `best` is the answer if `decided`; otherwise the data cannot distinguish the `candidates`. `data` are
-    the points that were fitted. `hardly_differ` are the laws with an R² close to the highest; `separating`
+    `verdict` is "one law", "several laws", "none" or "too few points". `best` is the answer if `decided`;
+    otherwise it is the closest description, and the `candidates` are those that are about as close.
+    `resets` are the steps of the first points after jumps: only what follows the last one was fitted.
+    `clock` is "step", or the integral of the learning rate that the best law is a law of. `data` are the
+    points that were fitted. `hardly_differ` are the laws with an R² close to the highest; `separating`
     is, for each other candidate, the step until which training would have to go on to tell them apart;
     `autocorrelation` is that of neighbouring residuals. `scope` says which parameters were measured, where
     that is known; `findings` is what the scan found wrong with the checkpoints, and an unsound series is
@@ -68,8 +81,8 @@ class GrowthFit(Tabular):
     >>> steps = np.arange(0, 10_000, 100)
     >>> noise = np.random.default_rng(0).normal(0, 0.02, len(steps))
     >>> fit = ns.fit_growth((steps, 3 + np.sqrt(steps) + noise))
-    >>> fit.best, fit.decided, round(fit.exponent.value, 3)
-    ('sqrt', True, 0.5)
+    >>> fit.best, fit.verdict, round(fit.exponent.value, 3)
+    ('sqrt', 'one law', 0.5)
     >>> fit.curve([400]).round(1)
     array([23.])
     """
@@ -90,7 +103,11 @@ class GrowthFit(Tabular):
     findings: tuple[Finding, ...]
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
+    verdict: str
+    resets: tuple[int, ...]
+    clock: str
     data: Series = field(repr=False, compare=False)
+    own_laws: Mapping[str, Law] = field(default_factory=dict, repr=False, compare=False)
 
     def law(self, name: str | None = None) -> LawFit:
         """The fit of one law, by default the best one."""
@@ -105,7 +122,8 @@ class GrowthFit(Tabular):
         """The values of a fitted law at `steps`, by default of the best one."""
         fitted = self.law(name)
         params = np.array(list(fitted.params.values()))
-        return laws()[fitted.name].value(np.asarray(steps, dtype=np.float64), params)
+        law = {**laws(), **self.own_laws}[fitted.name]
+        return law.value(np.asarray(steps, dtype=np.float64), params)
 
     @property
     def table(self) -> Table:
@@ -120,8 +138,7 @@ class GrowthFit(Tabular):
 
 
 def _row(law: LawFit) -> tuple[str | float | None, ...]:
-    params = ", ".join(f"{name}={value:.5g}" for name, value in law.params.items())
-    return law.name, law.formula, law.r2, law.aicc, law.delta, law.holdout, params
+    return law.name, law.formula, law.r2, law.aicc, law.delta, law.holdout, law.shown()
 
 
 def fit_growth(
@@ -139,8 +156,9 @@ def fit_growth(
 
     `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. R², AICc and the exponent
     are those of ordinary least squares; the choice rests on a robust fit (soft-L1, weights by spacing,
-    autocorrelated errors). `seed` is the seed of the bootstrap that gives the exponent's interval.
-    `progress` is called with (done, total, note).
+    autocorrelated errors). Where the rates that a run recorded change, laws in the clock of the learning
+    rate are fitted too, and a law in plain steps is not claimed. `seed` is the seed of the bootstrap that
+    gives the exponent's interval. `progress` is called with (done, total, note).
 
     >>> import normscope as ns
     >>> fit = ns.fit_growth("t5-base")
@@ -151,21 +169,33 @@ def fit_growth(
     seed = check_seed(seed)
     series = load_one(source, Selection(measure, "total", scope, stage, since, until), MIN_POINTS)
     progress(0, 1, series.name)
-    fit = fit_series(series, seed=seed)
+    fit = fit_series(series, seed=seed, rates=source_rates(source, stage))
     progress(1, 1, series.name)
     return fit
 
 
-def fit_series(series: Series, *, seed: int = 0) -> GrowthFit:
-    """Fit every law to one series."""
+def source_rates(source: Source, stage: str | None) -> RateRecord | None:
+    """The rates that a run recorded; None for any other source."""
+    with opened_run(source) as run:
+        return None if run is None else recorded_rates(run, stage)
+
+
+def fit_series(series: Series, *, seed: int = 0, rates: RateRecord | None = None) -> GrowthFit:
+    """Fit every law to one series; `rates` are the recorded ones, if there are any."""
     cleaned = clean_series(series)
-    kept = cleaned.series
+    steps, values = check(cleaned.series)
+    part = part_of(steps, values, rates)
+    kept = _from(cleaned.series, part.begin)
     steps, values = check(kept)
-    plain = plain_fits(steps, values)
-    verdict = judge(plain, steps, values)
-    choice, evidence = verdict.choice, verdict.evidence
-    exponent = _exponent(plain.get("power"), steps, values, seed)
-    laws = _law_fits(plain, evidence, choice, values)
+    own = clock_laws(rates, steps) if rates and part.varying and series.unit in ("", "norm") else {}
+    plain = plain_fits(steps, values) | _own_fits(own, steps, values)
+    verdict = judge(plain, steps, values, rates is not None)
+    choice, evidence = _claimed(verdict.choice, part), verdict.evidence
+    exponent, no_exponent = free_exponent(plain.get("power"), steps, values, ~isolated(values), seed)
+    laws = _law_fits(plain, evidence, choice, steps, values)
+    r2 = {law.name: law.r2 for law in laws}
+    told = Told(series.subject, {n: fit.law for n, fit in plain.items()}, r2, choice, exponent, no_exponent)
+    falls = bool(np.diff(plain[choice.best].law.value(steps[[0, -1]], plain[choice.best].params))[0] < 0)
     return GrowthFit(
         series=series.name,
         points=len(kept),
@@ -178,16 +208,37 @@ def fit_series(series: Series, *, seed: int = 0) -> GrowthFit:
         hardly_differ=choice.hardly_differ,
         separating=choice.separating,
         exponent=exponent,
-        autocorrelation=evidence.phi,
+        autocorrelation=None if choice.perfect else evidence.phi,
         scope=series.scope,
         findings=series.findings,
-        sentences=(
-            *series.warnings,
-            *growth_sentences({law.name: law.r2 for law in laws}, choice, exponent, series.subject),
-        ),
-        notes=(*series.notes, *cleaned.notes, *_warnings(values), *_reservations(verdict, steps, values)),
+        sentences=(*series.warnings, *growth_sentences(told, part, falls)),
+        notes=(*series.notes, *cleaned.notes, *part.notes, *fit_notes(verdict, steps, values)),
+        verdict=choice.verdict,
+        resets=part.resets,
+        clock=CLOCKS.get(choice.best, "step"),
         data=kept,
+        own_laws=own,
     )
+
+
+def _from(series: Series, begin: int) -> Series:
+    return replace(series, steps=series.steps[begin:], values=series.values[begin:]) if begin else series
+
+
+def _own_fits(own: Mapping[str, Law], steps: Array, values: Array) -> dict[str, Fit]:
+    """The laws in the clock of the learning rate, fitted."""
+    metric = Metric.plain(len(steps))
+    fits = {name: fit_law(law, steps, values, metric) for name, law in own.items()}
+    return {name: fit for name, fit in fits.items() if fit is not None}
+
+
+def _claimed(choice: Choice, part: Part) -> Choice:
+    """The choice, without a claim that a reset or changing rates forbid."""
+    if part.resets:
+        return choice.without_claim(Doubt("reset"))
+    if part.varying and choice.decided and choice.best not in CLOCKS:
+        return replace(choice, decided=False, verdict=SEVERAL, doubt=Doubt("rates"))
+    return choice
 
 
 def check(series: Series) -> tuple[Array, Array]:
@@ -208,53 +259,17 @@ def check(series: Series) -> tuple[Array, Array]:
     return steps, values
 
 
-def _warnings(values: Array) -> list[str]:
-    if (values < 0).any():
-        return ["some values are negative, which a norm cannot be: laws of the squared norm were left out"]
-    if (values == 0).any():
-        return ["some values are zero: laws of the squared norm were left out"]
-    return []
-
-
-def _reservations(verdict: Verdict, steps: Array, values: Array) -> list[str]:
-    """Which points the choice does not rest on, or would better not rest on."""
-    notes = []
-    if verdict.begin:
-        before = int(steps[verdict.begin])
-        notes.append(
-            f"the first {verdict.begin} points, before step {before:,}, follow another curve (a warm-up?): "
-            "the choice rests on the later points"
-        )
-    if verdict.otherwise:
-        notes.append(
-            f"from step {verdict.since:,} on {joined(verdict.otherwise)} fits as well: if training warmed up "
-            f"until then, that is the better answer (fit again with since={verdict.since})"
-        )
-    outliers = [f"{int(steps[i]):,}" for i in np.flatnonzero(isolated(values))]
-    if outliers:
-        notes.append(
-            f"isolated outliers at step {some(outliers, 5)} are ignored in the choice and the exponent"
-        )
-    return notes
-
-
 def fit_exponent(series: Series, *, seed: int = 0) -> Interval | None:
-    """The free exponent with its interval, without the other laws; None for a series that is too short."""
+    """The free exponent with its interval, without the other laws; None where it is not determined."""
     steps, values = check(clean_series(series).series)
-    return _exponent(fit_law(LAWS["power"], steps, values, Metric.plain(len(steps))), steps, values, seed)
+    power = fit_law(LAWS["power"], steps, values, Metric.plain(len(steps)))
+    return free_exponent(power, steps, values, ~isolated(values), seed)[0]
 
 
-def _exponent(power: Fit | None, steps: Array, values: Array, seed: int) -> Interval | None:
-    kept = ~isolated(values)
-    if power is None or kept.sum() < _MIN_FOR_INTERVAL:
-        return None
-    steps, values, metric = steps[kept], values[kept], Metric.plain(int(kept.sum()))
-    fit = power if kept.all() else fit_law(LAWS["power"], steps, values, metric)
-    return shape_interval(fit, steps, values, metric, seed) if fit is not None else None
-
-
-def _law_fits(plain: dict[str, Fit], evidence: Evidence, choice: Choice, values: Array) -> tuple[LawFit, ...]:
-    fits = {name: _law_fit(fit, values, evidence.of(name)) for name, fit in plain.items()}
+def _law_fits(
+    plain: dict[str, Fit], evidence: Evidence, choice: Choice, steps: Array, values: Array
+) -> tuple[LawFit, ...]:
+    fits = {name: _law_fit(fit, steps, values, evidence.of(name)) for name, fit in plain.items()}
     ordered = [fits[name] for name in choice.order]
     if choice.exact or not choice.judged:
         return tuple(ordered)
@@ -262,7 +277,7 @@ def _law_fits(plain: dict[str, Fit], evidence: Evidence, choice: Choice, values:
     return tuple(replace(law, delta=law.aicc - lowest if law.aicc is not None else None) for law in ordered)
 
 
-def _law_fit(fit: Fit, values: Array, support: Support | None) -> LawFit:
+def _law_fit(fit: Fit, steps: Array, values: Array, support: Support | None) -> LawFit:
     return LawFit(
         name=fit.law.name,
         formula=fit.law.formula,
@@ -271,4 +286,5 @@ def _law_fit(fit: Fit, values: Array, support: Support | None) -> LawFit:
         aicc=aicc(fit.rss, values, len(fit.params)),
         delta=support.delta if support else None,
         holdout=support.holdout if support else None,
+        at_bounds=fit.law.parameters[-1:] if at_bounds(fit, steps) else (),
     )

@@ -8,17 +8,24 @@ series, where plain blocks give intervals that are too narrow.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, robust_deviation
-from normscope.theory.laws.laws import Array
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, robust_deviation
+from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
 
 DRAWS = 399
 _GRID = 61
+_SHARED = 24  # rows that stand for all shapes of the grid
 _WIDTH = 7.0  # half-width of the searched range, in standard errors
 _MAX_PHI = 0.97
+_ROUNDING = 1e-6  # half the width of an interval at least: a shape is not known better than that
+MIN_FOR_INTERVAL = 6
+_WHOLE = 0.9  # an interval as wide as this share of the range searched says nothing
+_AT_END = 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,17 @@ class Interval:
     def standard_error(self) -> float:
         """The standard error that a normal interval of this width has."""
         return (self.high - self.low) / 3.92
+
+    @property
+    def digits(self) -> int:
+        """The decimals at which both ends can be told apart, three or more."""
+        width = self.high - self.low
+        return max(3, 1 - math.floor(math.log10(width))) if 0 < width < 0.01 else 3
+
+    def __str__(self) -> str:
+        ends = (self.value, self.low, self.high)
+        value, low, high = (f"{number:.{self.digits}f}" for number in ends)
+        return f"{value}, 95 % interval {low} to {high}"
 
 
 def autocorrelation(residuals: Array, parameters: int) -> float:
@@ -64,24 +82,28 @@ def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, 
     phi = autocorrelation(residuals, parameters)
     whitened = residuals[1:] - phi * residuals[:-1]
     whitened = (whitened - whitened.mean()) * np.sqrt(n / max(n - parameters - 1, 1))
-    fresh = _blocks(whitened, n, draws, rng)
-    errors = np.empty((n, draws))
-    errors[0] = fresh[0] / np.sqrt(1 - phi**2)
-    if phi == 0.0:
-        errors[1:] = fresh[1:]
-        return errors
-    for i in range(1, n):
-        errors[i] = phi * errors[i - 1] + fresh[i]
+    errors = _blocks(whitened, n, draws, rng)
+    errors[:, 0] /= np.sqrt(1 - phi**2)
+    return _remembered(errors, phi).T
+
+
+def _remembered(errors: Array, phi: float) -> Array:
+    """e_i = φ·e_(i−1) + fresh_i along the rows, by doubling: 1/(1 − φB) = (1 + φB)(1 + φ²B²)(1 + φ⁴B⁴)…"""
+    reach = 1
+    while reach < errors.shape[1] and phi**reach > 1e-17:
+        errors[:, reach:] += phi**reach * errors[:, :-reach].copy()
+        reach *= 2
     return errors
 
 
 def _blocks(pool: Array, points: int, draws: int, rng: np.random.Generator) -> Array:
-    """Circular blocks of `pool`, of length n^⅓, end to end: (points, draws)."""
+    """Circular blocks of `pool`, of length n^⅓, end to end: (draws, points)."""
     length = max(1, round(len(pool) ** (1 / 3)))
     count = -(-points // length)
     starts = rng.integers(0, len(pool), size=(count, 1, draws))
-    index = (starts + np.arange(length)[None, :, None]) % len(pool)
-    return pool[index].reshape(count * length, draws)[:points]
+    around = np.concatenate([pool, pool[: length - 1]])
+    blocks = np.lib.stride_tricks.sliding_window_view(around, length)[starts[:, 0].T]
+    return np.array(blocks.reshape(draws, count * length)[:, :points])
 
 
 def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: int) -> Interval:
@@ -94,7 +116,8 @@ def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: 
     low, high = np.quantile(shapes, [0.025, 0.975])
     wider = student_factor(residuals, len(fit.params))
     value, bounds = float(fit.params[-1]), fit.law.bounds(steps) if fit.law.bounds else (-np.inf, np.inf)
-    ends = np.clip([value + wider * (low - value), value + wider * (high - value)], *bounds)
+    ends = value + wider * (np.array([low, high]) - value)
+    ends = np.clip([min(ends[0], value - _ROUNDING), max(ends[1], value + _ROUNDING)], *bounds)
     return Interval(value, float(ends[0]), float(ends[1]))
 
 
@@ -123,8 +146,18 @@ def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Arr
     bases = np.stack([fit.law.basis(steps, float(q)) for q in shapes])
     unit = _orthonormal(metric.apply(bases)).reshape(-1, len(steps))
     curve = metric.apply(fit.law.value(steps, fit.params))
-    explained = np.square(unit @ errors + (unit @ curve)[:, None])
+    explained = np.square(_products(unit, errors) + (unit @ curve)[:, None])
     return _refine(shapes, explained.reshape(len(shapes), -1, errors.shape[1]).sum(axis=1))
+
+
+def _products(rows: Array, errors: Array) -> Array:
+    """rows @ errors, through the few directions that neighbouring shapes share, if that loses nothing."""
+    few, _ = np.linalg.qr(rows[np.unique(np.linspace(0, len(rows) - 1, _SHARED).astype(int))].T)
+    shares = rows @ few
+    if np.abs(shares @ few.T - rows).max() > 1e-9 * np.abs(rows).max():
+        return rows @ errors
+    product: Array = shares @ (few.T @ errors)
+    return product
 
 
 def standard_error(fit: Fit, steps: Array, errors: Array, metric: Metric) -> float:
@@ -167,3 +200,30 @@ def _refine(shapes: Array, gain: Array) -> Array:
     step = shapes[1] - shapes[0]
     refined: Array = shapes[inner] + np.clip(offset, -1, 1) * step
     return np.where(peak == inner, refined, shapes[peak])
+
+
+def free_exponent(
+    power: Fit | None, steps: Array, values: Array, kept: NDArray[np.bool_], seed: int
+) -> tuple[Interval | None, str]:
+    """The exponent with its interval, and why there is none, if that is worth a sentence.
+
+    `power` is the power law fitted to all points, `kept` are those without isolated outliers.
+    """
+    if power is None or kept.sum() < MIN_FOR_INTERVAL:
+        return None, ""
+    steps, values, metric = steps[kept], values[kept], Metric.plain(int(kept.sum()))
+    fit = power if kept.all() else fit_law(LAWS["power"], steps, values, metric)
+    if fit is None:
+        return None, ""
+    low, high = EXPONENTS
+    if not low * (1 + _AT_END) < fit.params[-1] < high * (1 - _AT_END):
+        end = "low" if fit.params[-1] < 1 else "high"
+        reason = f"the search from {low:g} to {high:g} stopped at its {end} end"
+        return None, f"No power of the step describes it: {reason}."
+    found = shape_interval(fit, steps, values, metric, seed)
+    if found.high - found.low >= _WHOLE * (high - low):
+        return None, (
+            f"The data do not determine a power of the step: the 95 % interval of the exponent spans the "
+            f"range searched, {low:g} to {high:g}."
+        )
+    return found, ""

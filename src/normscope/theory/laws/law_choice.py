@@ -1,14 +1,15 @@
-"""The choice among the fitted laws: one law, or several that the data cannot distinguish.
+"""The choice among the fitted laws: one law, several that the data cannot distinguish, or none.
 
 There are two cases, by the autocorrelation φ of the best law's residuals.
 
-*The residuals are random* (φ ≤ 0.9). Laws whose AICc is within `TOO_CLOSE` of the lowest remain. A richer
+*The residuals may be random* (φ ≤ 0.9). Laws whose AICc is within `TOO_CLOSE` of the lowest remain. A richer
 law is dropped if a simpler remaining law has the same curve: over one and a half times the range, the two
-differ by less than `SAME_CURVE` of the growth, anywhere in the richer law's 95 % band.
+differ by less than `SAME_CURVE` of the growth, anywhere in the richer law's 95 % band. If one law remains,
+it is claimed unless `claims` has a reason against it.
 
-*The residuals are systematic* (φ > 0.9). No law is exact, and significance tests do not help: with enough
-points any two laws differ significantly. Laws whose R² is within `SAME_R2` of the highest remain, again
-without richer ones that have a simpler one's curve.
+*The residuals hardly change from point to point* (φ > 0.9). Either no law holds, and significance tests do
+not help: with enough points any two laws differ significantly. Or the noise wanders. Nothing is claimed;
+laws whose R² is within `SAME_R2` of the highest remain, and those that wandering noise could explain.
 
 A learning-rate warm-up can decide the choice; `judge` recognises that.
 """
@@ -20,32 +21,44 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, weigh
+from normscope.theory.laws.claims import (
+    SMOOTH,
+    TOO_CLOSE,
+    Doubt,
+    doubt_of,
+    exact_laws,
+    like_a_schedule,
+    like_two_lines,
+)
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, prediction_error, weigh
 from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, log_variance, r_squared
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.laws import Array
+from normscope.theory.laws.separation import SAME_R2, Separation, noise_around
 
-TOO_CLOSE = 12.0
+NOT_FAR = 30.0
 SAME_CURVE = 0.03
 SAME_SMOOTH_CURVE = 0.005
-SAME_R2 = 0.001
-SMOOTH = 0.9
+_BEYOND_DOUBT = 1e-12  # a p-value at which no wandering noise is a possible explanation
 _AHEAD = 1.5
-_LENGTHS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _EARLY = 0.25  # a change-point in this first part of the range may be the end of a warm-up
 _WARM_UP = 0.05  # the part of the range that a warm-up usually takes at most
 _HINT_POINTS = 200  # enough for a hint, and quick
+_HINT_MISFIT = 2.0  # times the best law's sum of squares: a law that misses by more does not fit as well
 _RICH = 3  # a law with this many parameters may be chosen because of a warm-up
+
+ONE, SEVERAL, NONE, TOO_FEW = "one law", "several laws", "none", "too few points"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The laws that remain: `candidates`, best first; `decided` if there is only one.
+    """The laws that remain: `candidates`, best first; `decided` if one of them is claimed.
 
-    `exact`: the residuals of the best law are random. `judged`: there were enough points for a choice.
-    `order` ranks all laws. `hardly_differ` are the laws with an R² close to the highest. `separating` is,
-    for each other candidate, the step to which a run would have to continue to distinguish it from the
-    best law (None: more than 100 times the range).
+    `verdict` is one of "one law", "several laws", "none" and "too few points"; `doubt` is the reason why
+    the best law is not claimed. `exact`: the residuals of the best law may be random. `perfect`: they are
+    rounding. `judged`: there were enough points for a choice. `order` ranks all laws. `hardly_differ` are
+    the laws with an R² close to the highest. `separating` is, for each other candidate, the step to which
+    a run would have to continue to distinguish it from the best law (None: more than 100 times the range).
     """
 
     best: str
@@ -56,25 +69,86 @@ class Choice:
     exact: bool
     judged: bool
     separating: Mapping[str, int | None] = field(default_factory=dict)
+    verdict: str = TOO_FEW
+    doubt: Doubt | None = None
+    perfect: bool = False
+
+    def without_claim(self, doubt: Doubt) -> Choice:
+        """The same choice with another reason not to claim the best law; too few points stay too few."""
+        if not self.judged:
+            return self
+        return replace(self, decided=False, verdict=NONE, doubt=doubt)
 
 
-def choose(plain: Mapping[str, Fit], evidence: Evidence, steps: Array, values: Array) -> Choice:
-    """Choose among the laws fitted to a series."""
+def choose(
+    plain: Mapping[str, Fit], evidence: Evidence, steps: Array, values: Array, rates_known: bool = False
+) -> Choice:
+    """Choose among the laws fitted to a series; with known rates, no schedule is suspected."""
     r2 = {name: r_squared(fit, values) for name, fit in plain.items()}
     close = tuple(sorted((n for n in r2 if r2[n] >= max(r2.values()) - SAME_R2), key=lambda n: -r2[n]))
     by_aicc = tuple(sorted(plain, key=lambda name: _plain_score(plain[name], values)))
     if not evidence.supports:
         return Choice(by_aicc[0], False, by_aicc, close, by_aicc, exact=False, judged=False)
+    perfect = exact_laws(plain, values)
+    if perfect:
+        return _perfect(perfect, plain, by_aicc, close)
     exact = (evidence.phi or 0.0) <= SMOOTH
     order = tuple(evidence.ranked) if exact else by_aicc
     remaining = _remaining(evidence, steps, values) if exact else _near(plain, order, close, steps)
-    order = (*remaining, *(name for name in order if name not in remaining))
+    best = evidence.of(remaining[0]) or evidence.supports[evidence.ranked[0]]
+    doubt = _doubt(best, len(remaining), evidence, steps, values)
+    if (doubt is not None or not exact) and not (_beyond(doubt) and not exact):
+        remaining = tuple(dict.fromkeys([*remaining, *_remaining(evidence, steps, values, NOT_FAR)]))
     predictor = min(evidence.supports, key=lambda n: _holdout(evidence.supports[n]))
-    decided = len(remaining) == 1 and _predicts(evidence, remaining[0], predictor, values)
-    candidates = remaining if decided or len(remaining) > 1 else tuple(dict.fromkeys([*remaining, predictor]))
-    apart = _Separation(plain[order[0]], evidence, steps, len(values))
-    separating = {name: apart.step(plain[name]) for name in candidates if name != order[0]}
-    return Choice(order[0], decided, candidates, close, order, exact, True, separating)
+    single = exact and doubt is None and len(remaining) == 1
+    decided = single and _predicts(evidence, remaining[0], predictor, values)
+    if decided and not rates_known:
+        doubt = like_a_schedule(best, evidence, steps, values) or like_two_lines(
+            best, evidence, steps, values
+        )
+    elif doubt is None and len(remaining) == 1:
+        remaining = _and_another(remaining, predictor, evidence)
+    order = (*remaining, *(name for name in order if name not in remaining))
+    apart = Separation(plain[order[0]], evidence, steps)
+    separating = {name: apart.step(plain[name]) for name in remaining[1:]}
+    choice = Choice(order[0], decided and doubt is None, remaining, close, order, exact, True, separating)
+    return replace(choice, verdict=_verdict_of(choice, doubt), doubt=doubt)
+
+
+def _beyond(doubt: Doubt | None) -> bool:
+    """Whether residuals are systematic beyond any doubt: then only what describes them best is named."""
+    return doubt is not None and doubt.reason == "systematic" and doubt.theirs < _BEYOND_DOUBT
+
+
+def _and_another(remaining: tuple[str, ...], predictor: str, evidence: Evidence) -> tuple[str, ...]:
+    """One law that is not claimed has a rival: the best predictor, or the next one by AICc."""
+    return tuple(dict.fromkeys([*remaining, predictor, *evidence.ranked]))[:2]
+
+
+def _verdict_of(choice: Choice, doubt: Doubt | None) -> str:
+    if choice.decided:
+        return ONE
+    return SEVERAL if doubt is None or doubt.reason in ("schedule", "two lines") else NONE
+
+
+def _perfect(
+    perfect: list[str], plain: Mapping[str, Fit], order: tuple[str, ...], close: tuple[str, ...]
+) -> Choice:
+    """The choice where residuals are rounding: the simplest of the exact laws."""
+    fewest = len(plain[perfect[0]].params)
+    equal = tuple(name for name in perfect if len(plain[name].params) == fewest)
+    decided = len(equal) == 1
+    order = (*equal, *(name for name in order if name not in equal))
+    separating = dict.fromkeys(equal[1:])
+    choice = Choice(equal[0], decided, equal, close, order, True, True, separating, perfect=True)
+    return replace(choice, verdict=ONE if decided else SEVERAL)
+
+
+def _doubt(best: Support, count: int, evidence: Evidence, steps: Array, values: Array) -> Doubt | None:
+    """The reason not to claim any law; a description that alone remains says that the curve bends."""
+    if best.fit.law.describes and count == 1:
+        return Doubt("bend", float(best.fit.params[-1]))
+    return doubt_of(best, evidence, steps, values)
 
 
 def _plain_score(fit: Fit, values: Array) -> float:
@@ -112,18 +186,12 @@ def _holdout(support: Support) -> float:
 def _predicts(evidence: Evidence, best: str, predictor: str, values: Array) -> bool:
     """Whether the best law predicts the last fifth about as well as the best predictor does."""
     ours, theirs = _holdout(evidence.supports[best]), _holdout(evidence.supports[predictor])
-    return ours <= 3 * theirs + 2 * _noise(evidence.supports[best], evidence.roots) / float(np.ptp(values))
+    return ours <= 3 * theirs + 2 * noise_around(evidence.supports[best], len(values)) / float(np.ptp(values))
 
 
-def _noise(support: Support, roots: Array) -> float:
-    """Standard deviation of the points around the law."""
-    innovation = support.fit.rss / max(len(roots) - len(support.fit.params) - 1, 1)
-    return float(np.sqrt(innovation / (1 - support.phi**2)))
-
-
-def _remaining(evidence: Evidence, steps: Array, values: Array) -> tuple[str, ...]:
+def _remaining(evidence: Evidence, steps: Array, values: Array, limit: float = TOO_CLOSE) -> tuple[str, ...]:
     """Laws with an AICc close to the lowest, without those that a simpler one can replace; best first."""
-    within = [name for name in evidence.ranked if evidence.supports[name].delta <= TOO_CLOSE]
+    within = [name for name in evidence.ranked if evidence.supports[name].delta <= limit]
     return tuple(name for name in within if not _replaceable(name, within, evidence, steps, values))
 
 
@@ -136,61 +204,13 @@ def _replaceable(name: str, within: list[str], evidence: Evidence, steps: Array,
     if not simpler:
         return False
     ahead = np.linspace(steps[0], _AHEAD * steps[-1], 40)
-    band = 2 * _prediction_error(rich, steps, ahead, evidence.roots)
+    band = 2 * prediction_error(rich, steps, ahead, evidence.roots)
     curve = rich.fit.law.value(ahead, rich.fit.params)
     limit = SAME_CURVE * float(np.ptp(values))
     return any(
         bool((np.abs(curve - plain.fit.law.value(ahead, plain.fit.params)) + band <= limit).all())
         for plain in simpler
     )
-
-
-def _prediction_error(support: Support, steps: Array, ahead: Array, roots: Array) -> Array:
-    """Standard error of the fitted curve at the steps `ahead`, to first order."""
-    fit = support.fit
-    jacobian = Metric(roots, support.phi).apply(fit.law.gradient(steps, fit.params).T)
-    scale = np.linalg.norm(jacobian, axis=1)
-    scale = np.where(scale > 0, scale, 1.0)
-    root = np.linalg.pinv((jacobian / scale[:, None]).T, rcond=1e-8)
-    variance = fit.rss / max(len(steps) - len(fit.params) - 1, 1)
-    spread = (fit.law.gradient(ahead, fit.params) / scale) @ root
-    error: Array = np.sqrt(variance * np.einsum("an,an->a", spread, spread))
-    return error
-
-
-class _Separation:
-    """How long a run has to be to distinguish a rival from the best law, at the noise seen so far."""
-
-    def __init__(self, best: Fit, evidence: Evidence, steps: Array, points: int) -> None:
-        self._best = best
-        self._steps = steps[np.unique(np.linspace(0, len(steps) - 1, 50).astype(int))]
-        support = evidence.supports.get(best.law.name)
-        self._smooth = support is None or (evidence.phi or 0.0) > SMOOTH
-        if support is not None:
-            self._independent = points * (1 - support.phi) / (1 + support.phi)
-            self._variance = _noise(support, evidence.roots) ** 2
-
-    def step(self, rival: Fit) -> int | None:
-        """The step that suffices, by bisection over multiples of the range."""
-        low, high = 0, len(_LENGTHS)
-        while low < high:
-            middle = (low + high) // 2
-            if self._distinguishes(rival, self._steps * _LENGTHS[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        return int(_LENGTHS[low] * self._steps[-1]) if low < len(_LENGTHS) else None
-
-    def _distinguishes(self, rival: Fit, steps: Array) -> bool:
-        """Whether the rival, refitted to the best law's curve on these steps, clearly differs from it."""
-        curve = self._best.law.value(steps, self._best.params)
-        refit = fit_law(rival.law, steps, curve, Metric.plain(len(steps)))
-        if refit is None:
-            return True
-        misfit = refit.rss / len(steps)
-        if self._smooth:
-            return bool(misfit > SAME_R2 * np.var(curve))
-        return bool(self._independent * np.log1p(misfit / self._variance) > 2 * TOO_CLOSE)
 
 
 @dataclass(frozen=True)
@@ -216,42 +236,53 @@ def plain_fits(steps: Array, values: Array, names: Iterable[str] | None = None) 
     return {name: fit for name, fit in fits.items() if fit is not None}
 
 
-def judge(plain: Mapping[str, Fit], steps: Array, values: Array) -> Verdict:
+def judge(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bool = False) -> Verdict:
     """Choose a law for a series, or for the part after an early bend.
 
     A learning-rate warm-up bends the curve once, near its beginning. If the piecewise law is chosen because
     of that bend alone, and the rest of the series follows a law without a bend, that law is the answer.
+    If the rates are known, they say where a warm-up ends, and `plain` may have laws of them.
     """
-    first = _verdict(plain, steps, values)
+    first = _weighed(plain, steps, values, rates_known)
+    if rates_known:
+        return first
     begin = _after_warm_up(first, steps)
-    if begin:
-        again = _late(steps, values, begin)
-        return again if again.choice.exact and again.choice.best != "piecewise" else first
+    if begin and _moves(values[begin:]):
+        late = steps[begin:], values[begin:]
+        again = replace(_weighed(plain_fits(*late), *late), begin=begin)
+        return again if again.choice.verdict in (ONE, SEVERAL) and again.choice.best != "piecewise" else first
     return _with_doubt(first, steps, values)
 
 
-def _verdict(plain: Mapping[str, Fit], steps: Array, values: Array, begin: int = 0) -> Verdict:
+def _weighed(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bool = False) -> Verdict:
     evidence = weigh(plain, steps, values)
-    return Verdict(choose(plain, evidence, steps, values), evidence, begin)
-
-
-def _late(steps: Array, values: Array, begin: int, names: Iterable[str] | None = None) -> Verdict:
-    steps, values = steps[begin:], values[begin:]
-    return _verdict(plain_fits(steps, values, names), steps, values, begin)
+    return Verdict(choose(plain, evidence, steps, values, rates_known), evidence)
 
 
 def _with_doubt(first: Verdict, steps: Array, values: Array) -> Verdict:
     """Add the simpler laws that fit as well without the first twentieth of the range."""
     begin = int(np.searchsorted(steps, _WARM_UP * steps[-1]))
     known = laws()
-    rich = len(known[first.choice.best].parameters) >= _RICH
-    if not (first.choice.decided and first.choice.exact and rich and _enough(steps, begin)):
+    best = known[first.choice.best]
+    rich = first.choice.decided and first.choice.exact and len(best.parameters) >= _RICH
+    misfit = first.choice.doubt is not None and first.choice.doubt.reason == "systematic"
+    if not ((rich or misfit) and _enough(steps, begin) and _moves(values[begin:])):
         return first
     simple = [name for name, law in known.items() if law.basic and len(law.parameters) < _RICH]
     few = np.unique(np.linspace(begin, len(steps) - 1, _HINT_POINTS).astype(int))
-    later = _late(steps[few], values[few], 0, [*simple, first.choice.best]).choice
+    late = plain_fits(steps[few], values[few], [*simple, best.name])
+    lowest = min((late[name].rss for name in simple if name in late), default=np.inf)
+    if best.name not in late or lowest > _HINT_MISFIT * late[best.name].rss:
+        return first
+    later = _weighed(late, steps[few], values[few]).choice
     simpler = tuple(name for name in later.candidates if name in simple)
-    return replace(first, otherwise=simpler, since=int(steps[begin])) if later.exact and simpler else first
+    holds = later.exact and simpler and later.verdict != NONE
+    return replace(first, otherwise=simpler, since=int(steps[begin])) if holds else first
+
+
+def _moves(values: Array) -> bool:
+    """Whether values are not constant."""
+    return bool(np.ptp(values) > 1e-9 * np.abs(values).max())
 
 
 def _enough(steps: Array, begin: int) -> bool:

@@ -27,8 +27,9 @@ class Law:
     `basis(t, q)` has shape (terms, points) and `slope(t, q)`, its derivative by q, too. `guesses(t)` are the
     shapes at which the search starts and `bounds(t)` limits q; a law without `slope` has no shape.
     `parameters` names the coefficients in the order of the basis, then the shape. A `squared` law is linear
-    in ρ². A `kinked` law is not smooth in its shape. The `basic` laws are the six that the paper's figures
-    are compared with.
+    in ρ². A `kinked` law is not smooth in its shape. A law that `describes` says where a curve bends; it is
+    never claimed to be the law of a series. The `basic` laws are the six that the paper's figures are
+    compared with.
 
     >>> import numpy as np
     >>> from normscope.theory.laws.laws import Law
@@ -49,6 +50,7 @@ class Law:
     squared: bool = False
     basic: bool = False
     kinked: bool = False
+    describes: bool = False
 
     @property
     def terms(self) -> int:
@@ -61,14 +63,15 @@ class Law:
         return np.sqrt(np.maximum(linear, 0.0)) if self.squared else linear
 
     def gradient(self, steps: Array, params: Array) -> Array:
-        """∂value/∂params, of shape (points, parameters)."""
+        """∂value/∂params, of shape (points, parameters); 0 where a squared law has fallen to zero."""
         shape, linear = self.shape(params), params[: self.terms]
         rows = [self.basis(steps, shape)]
         if self.slope is not None:
             rows.append((linear @ self.slope(steps, shape))[None])
         gradient = np.concatenate(rows).T
         if self.squared:
-            gradient = gradient / (2 * np.maximum(self.value(steps, params), 1e-300))[:, None]
+            value = self.value(steps, params)
+            gradient = gradient * np.where(value > 1e-150, 0.5 / np.maximum(value, 1e-150), 0.0)[:, None]
         return gradient
 
     def shape(self, params: Array) -> float:
@@ -237,6 +240,7 @@ LAWS: dict[str, Law] = {
             _changes,
             _change_bounds,
             kinked=True,
+            describes=True,
         ),
     )
 }

@@ -9,86 +9,11 @@ import numpy as np
 
 from normscope.anatomy import of_scope, scope_words
 from normscope.remarks import unsound_sentence
-from normscope.theory.laws.intervals import Interval
-from normscope.theory.laws.known_laws import laws
-from normscope.theory.laws.law_choice import SAME_R2, Choice
-from normscope.theory.laws.laws import EXPONENTS, PAPER_LAW
 from normscope.words import joined, some
 
 if TYPE_CHECKING:
     from normscope.theory.laws.compare import Comparison, GroupDifference
     from normscope.theory.laws.groups import GroupFit
-
-
-def growth_sentences(
-    r2: Mapping[str, float], choice: Choice, exponent: Interval | None, name: str
-) -> tuple[str, ...]:
-    """The choice, what would settle it, the exponent, and how well the paper's law fits."""
-    parts = [_choice(r2, choice, name), _what_would_settle(choice), _exponent(exponent), _paper(r2, choice)]
-    return tuple(sentence for sentence in parts if sentence)
-
-
-def _choice(r2: Mapping[str, float], choice: Choice, name: str) -> str:
-    law = laws()[choice.best]
-    best = f"{choice.best} ({law.formula}, R² {r2[choice.best]:.5f})"
-    if not choice.judged:
-        return f"{name}: too few points to choose a law; {best} is closest."
-    if choice.decided:
-        return f"{name} grows by the law {best}: {law.meaning}."
-    others = joined([f"{n} (R² {r2[n]:.5f})" for n in choice.candidates if n != choice.best])
-    if choice.exact:
-        return f"{name}: {best} fits best, but the data cannot distinguish it from {others}."
-    if len(choice.candidates) == 1:
-        return f"{name}: {best} fits best."
-    fit = "fits" if len(choice.candidates) == 2 else "fit"
-    return (
-        f"{name}: {best} fits best, but {others} {fit} almost as well: "
-        f"the data cannot distinguish these laws (R² within {SAME_R2:g})."
-    )
-
-
-def _what_would_settle(choice: Choice) -> str:
-    """How far a run would have to continue to distinguish the laws that remain."""
-    if not choice.judged or choice.decided:
-        return ""
-    misfit = (
-        ""
-        if choice.exact
-        else f"No law is exact here: the residuals of {choice.best} are systematic, not random. "
-    )
-    reached = {name: step for name, step in choice.separating.items() if step is not None}
-    never = [name for name in choice.separating if name not in reached]
-    parts = []
-    if reached:
-        step = max(reached.values())
-        parts.append(f"A run to about step {step:,} would distinguish {joined(reached)} from {choice.best}.")
-    if never:
-        parts.append(f"A run 100 times as long would not distinguish {joined(never)} from {choice.best}.")
-    return (misfit + " ".join(parts)).strip()
-
-
-def _exponent(exponent: Interval | None) -> str:
-    if exponent is None:
-        return ""
-    if not EXPONENTS[0] < exponent.value < EXPONENTS[1]:
-        return (
-            f"No power of the step describes it: the fitted exponent is {exponent.value:g}, "
-            "the end of the range searched."
-        )
-    return f"Free exponent p = {exponent.value:.3f}, 95 % interval {exponent.low:.3f} to {exponent.high:.3f}."
-
-
-def _paper(r2: Mapping[str, float], choice: Choice) -> str:
-    if PAPER_LAW not in r2 or not choice.judged:
-        return ""
-    sentence = f"The square-root law of Merrill et al. (2021), a·√t + b, has R² {r2[PAPER_LAW]:.5f}"
-    if choice.decided and choice.best == PAPER_LAW:
-        return f"{sentence} and is the law chosen."
-    if PAPER_LAW in choice.candidates:
-        return f"{sentence} and remains possible."
-    rivals: tuple[str, ...] = ("sqrt-linear", "power")
-    better = [name for name in rivals if name in choice.candidates] or [choice.best]
-    return f"{sentence}; {joined(better)} fit{'s' * (len(better) == 1)} better."
 
 
 def group_sentences(
@@ -102,12 +27,22 @@ def group_sentences(
         sentences.append(_overview(len(groups), by, median, of_scope(scope)))
         sentences.extend(_outstanding(known, median, faster=True))
         sentences.extend(_outstanding(known, median, faster=False))
+    sentences.extend(_without_law(groups))
     if len(known) > 1 and all(group.p_value is None for group in known):
         sentences.append("Fewer than four groups: too few to say which differ from the others.")
     elif len(known) > 1 and not any(group.differs for group in known):
         sentences.append("No group's exponent differs from the others (5 %, Holm-corrected).")
     sentences.extend(f"Left out: {reason}." for reason in failed.values())
     return tuple(sentences)
+
+
+def _without_law(groups: Sequence[GroupFit]) -> list[str]:
+    """For how many groups no law holds: their exponents describe, and explain nothing."""
+    count = sum(group.verdict == "none" for group in groups)
+    if not count:
+        return []
+    which = "the group" if len(groups) == 1 else f"{count} of {len(groups)} groups"
+    return [f"No law can be claimed for {which}; an exponent only describes a curve there."]
 
 
 def _overview(count: int, by: str, median: float, whose: str) -> str:

@@ -41,7 +41,7 @@ def exponent_figure(found: GroupFits) -> FigureSpec:
 
 def growth_figure(found: GroupFits) -> FigureSpec:
     """By which factor every group grew over the run."""
-    groups = _ordered(found)
+    groups = [group for group in _ordered(found) if group.growth is not None]
     bars = {
         "type": "bar",
         "x": [label(group.group) for group in groups],
@@ -50,9 +50,7 @@ def growth_figure(found: GroupFits) -> FigureSpec:
         "hovertemplate": "%{x}<br>× %{y:.4g}<extra></extra>",
         "showlegend": False,
     }
-    top = max(groups, key=lambda group: group.growth)
-    subject = f"{group_subject(top.group, found.by)}{of_scope(found.scope)}"
-    title = f"{subject} grew most, by a factor of {number(top.growth, 3)}"
+    title = _most(groups, found)
     layout = {
         **_group_axis(groups, found.by),
         "yaxis": {
@@ -60,6 +58,16 @@ def growth_figure(found: GroupFits) -> FigureSpec:
         },
     }
     return FigureSpec("growth", title, [bars], layout, "", 320, wide=True)
+
+
+def _most(groups: Sequence[GroupFit], found: GroupFits) -> str:
+    """Which group has the largest last value over first value, and whether that is growth."""
+    top = max(groups, key=lambda group: group.growth or 0.0, default=None)
+    if top is None or top.growth is None:
+        return f"No {found.by}{of_scope(found.scope)} has a positive first value to compare the last one with"
+    subject = f"{group_subject(top.group, found.by)}{of_scope(found.scope)}"
+    change = "grew most, by" if top.growth > 1 else "shrank least, by"
+    return f"{subject} {change} a factor of {number(top.growth, 3)}"
 
 
 def _title(differing: Sequence[GroupFit], count: int, found: GroupFits) -> str:
@@ -102,9 +110,16 @@ def _points(groups: Sequence[GroupFit], by: str, name: str, colour: str) -> Trac
     }
 
 
+def _law(group: GroupFit) -> str:
+    """The law of a group, with a question mark if there are others, or the closest one if none holds."""
+    if group.verdict == "none":
+        return f"none (closest: {group.law})"
+    return group.law if group.decided else f"{group.law}?"
+
+
 def _table(found: GroupFits) -> TableSpec:
     rows = [
-        (g.group, g.law, f"{g.r2:.5f}", g.exponent, g.low, g.high, g.growth, "yes" if g.differs else "no")
+        (g.group, _law(g), f"{g.r2:.5f}", g.exponent, g.low, g.high, g.growth, "yes" if g.differs else "no")
         for g in _ordered(found)
     ]
     columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")

@@ -75,6 +75,12 @@ def _fit_title(series: Series, fit: GrowthFit) -> str:
     described = f"{formula(law.formula)} (R² {law.r2:.5f})"
     if fit.decided:
         return f"{_change(series)}, best described by {described}"
+    if fit.verdict == "none":
+        return f"{_change(series)}; no law holds, {described} is the closest"
+    if fit.verdict == "too few points":
+        return f"{_change(series)}; {described} is the closest, with too few points for a choice"
+    if len(fit.candidates) == 1:
+        return f"{_change(series)}; {described} fits, but is not claimed"
     return f"{_change(series)}; {described} fits, and other laws fit as well"
 
 
@@ -99,7 +105,7 @@ def _law(fit: GrowthFit, law: LawFit) -> Trace:
 
 
 def _colour(fit: GrowthFit, name: str) -> str:
-    return palette.ACCENT if name == fit.best else palette.law(list(laws()).index(name))
+    return palette.ACCENT if name == fit.best else palette.law([*laws(), *fit.own_laws].index(name))
 
 
 def _grid(first: int, last: int) -> NDArray[np.float64]:
@@ -151,12 +157,18 @@ def _residual(series: Series, fit: GrowthFit, law: str) -> Trace:
     }
 
 
+def _parameter(law: LawFit, name: str) -> str:
+    """One parameter; of one where the search stopped at an end of its range, that it did."""
+    at_end = name in law.at_bounds
+    return f"{name} at the end of its range" if at_end else f"{name} = {number(law.params[name])}"
+
+
 def _laws(fit: GrowthFit) -> TableSpec:
     rows = [
         (
             law.name,
             formula(law.formula),
-            ", ".join(f"{name} = {number(value)}" for name, value in law.params.items()),
+            ", ".join(_parameter(law, name) for name in law.params),
             f"{law.r2:.5f}".replace("-", "−"),
             number(law.aicc),
             number(law.delta, 4),

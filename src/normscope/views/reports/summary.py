@@ -8,6 +8,12 @@ from normscope.theory.laws.growth import GrowthFit
 from normscope.views.page.formatting import count, formula, number
 from normscope.views.page.page_parts import Fact
 
+_CHOICES = {
+    "one law": "the choice is clear",
+    "several laws": "not the only law that fits",
+    "too few points": "the closest; too few points for a choice",
+}
+
 
 def summary(found: Highlights) -> tuple[list[str], list[Fact]]:
     """The sentences and the numbers."""
@@ -50,10 +56,14 @@ def facts(found: Highlights) -> list[Fact]:
 
 def _law(fit: GrowthFit, whose: str) -> list[Fact]:
     law = fit.law()
-    choice = "the choice is clear" if fit.decided else "not the only law that fits"
-    found = [Fact(f"Law{whose}", formula(law.formula), f"R² {law.r2:.5f}, {choice}")]
+    shown, r2 = formula(law.formula), f"R² {law.r2:.5f}"
+    if fit.verdict == "none":
+        found = [Fact(f"Law{whose}", "none", f"closest: {shown}, {r2}")]
+    else:
+        found = [Fact(f"Law{whose}", shown, f"{r2}, {_CHOICES[fit.verdict]}")]
     if fit.exponent:
-        low, high = number(fit.exponent.low, 3), number(fit.exponent.high, 3)
+        ends = (fit.exponent.low, fit.exponent.high)
+        low, high = (number(round(end, fit.exponent.digits), fit.exponent.digits) for end in ends)
         found.append(
             Fact(f"Free exponent{whose}", number(fit.exponent.value, 3), f"95 % interval {low} to {high}")
         )

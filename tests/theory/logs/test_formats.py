@@ -358,7 +358,9 @@ def test_parquet(tmp_path, writer):
         import pyarrow.parquet
 
         nested = [{"norm": norm} for norm in NORMS.tolist()]
-        pyarrow.parquet.write_table(pyarrow.table({"step": STEPS, "weights": nested}), path)
+        pyarrow.parquet.write_table(
+            pyarrow.table({"step": STEPS, "weights": nested, "lists": [[1]] * 20}), path
+        )
     assert is_the_series(log_series(path), "weights.norm" if writer == "pyarrow" else "norm")
 
 

@@ -315,7 +315,7 @@ def test_a_folder_with_two_kinds_of_logs_is_refused(tmp_path):
 def test_json_of_pandas(tmp_path, orient):
     path = tmp_path / "log"
     if orient == "list":
-        path.write_text(json.dumps(frame().to_dict("list"), indent=1))
+        path.write_text(json.dumps({"name": "x", "history": frame().to_dict("list")}, indent=1))
     else:
         frame().to_json(
             path,

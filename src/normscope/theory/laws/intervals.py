@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, robust_deviation
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, quick_median, robust_deviation
 from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
 
 DRAWS = 399
@@ -65,7 +65,7 @@ def autocorrelation(residuals: Array, parameters: int) -> float:
     Residuals of a fit with k parameters to n points look less correlated than the errors are, by about
     (k + (2 + k)·φ)/n (Marriott and Pope 1954 for the mean; each parameter removes as much again).
     """
-    spread = robust_deviation(residuals - np.median(residuals))
+    spread = robust_deviation(residuals - quick_median(residuals))
     kept = np.clip(residuals, -4 * spread, 4 * spread) if spread > 0 else residuals
     power = float(kept @ kept)
     if len(residuals) < 6 or power == 0.0:

@@ -25,6 +25,7 @@ TRACES = {
     "series set": 5,  # four layers and the colour bar
     "groups": 1,
     "forecast": 4,
+    "backtest": 2,
     "comparison": 2,
     "budget": 3,
     "budgets": 2,

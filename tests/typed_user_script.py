@@ -71,8 +71,8 @@ def theory(path: Path) -> None:
     rest: ns.Equilibrium | None = ahead.equilibrium
     groups_ahead: tuple[ns.GroupOutlook, ...] = ahead.groups
     tested: ns.Backtest = ns.backtest(path, known=[0.5], until=400)
-    row: ns.BacktestRow = tested[0]
-    print(rest, groups_ahead[0].norm, row.error, ns.Plan(lr="cosine:1e-3:1e-5:9000", table=None))
+    told: ns.BacktestRow = tested[0]
+    print(rest, groups_ahead[0].norm, told.error, ns.Plan(lr="cosine:1e-3:1e-5:9000", table=None))
     compared: ns.Comparison = ns.compare("a.db", ([0, 1, 2], [1.0, 2.0, 3.0]), by="total")
     difference: ns.GroupDifference = compared.groups[0]
     print(difference.ratio)

@@ -14,7 +14,8 @@ _POLISH_STEPS = 40
 _ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-9  # of the residual sum: a step that gained less was the last
+_NO_GAIN = 1e-12  # a step that would gain less is not taken
 
 
 @dataclass(frozen=True)
@@ -202,9 +203,23 @@ def linear_rss(bases: Iterable[Array], metric: Metric, wanted: Array) -> Array:
 
 
 def _projections(bases: Sequence[Array], wanted: Array) -> tuple[Array, Array]:
-    """Coefficients (grid, terms) and residual sums (grid,) of `wanted` on each basis (terms, points)."""
-    found = [_project(rows, wanted) for rows in bases]
-    return np.stack([solved for solved, _ in found]), np.array([rss for _, rss in found])
+    """`_project` for many bases: coefficients (grid, terms) and residual sums (grid,).
+
+    Long rows are taken one basis after another: an array of all of them would not stay in the cache.
+    """
+    if len(bases) == 1:
+        solved, rss = _project(bases[0], wanted)
+        return solved[None], np.array([rss])
+    gram = np.stack([_gram(rows) for rows in bases])
+    right = np.stack([rows @ wanted for rows in bases])
+    norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
+    usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
+    norms = np.where(usable[:, None], norms, 1.0)
+    unit = gram / (norms[:, :, None] * norms[:, None])
+    unit[~usable], right[~usable] = np.eye(gram.shape[1]), 0.0
+    solved = _solved(unit, right / norms) / norms
+    rest = (wanted - coefficients @ rows for coefficients, rows in zip(solved, bases, strict=True))
+    return solved, np.where(usable, [left @ left for left in rest], np.inf)
 
 
 def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
@@ -225,11 +240,12 @@ def _gram(rows: Array) -> Array:
 
 
 def _solved(gram: Array, right: Array) -> Array:
-    """The solution of a small system; the shortest one if rows coincide (a plateau without noise)."""
+    """Solutions of small systems (…, terms); the shortest ones if rows coincide (a plateau without noise)."""
     try:
-        return np.linalg.solve(gram + 1e-15 * np.eye(len(gram)), right)
+        solved = np.linalg.solve(gram + 1e-15 * np.eye(gram.shape[-1]), right[..., None])
     except np.linalg.LinAlgError:
-        return np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ right
+        solved = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ right[..., None]
+    return np.asarray(solved[..., 0], dtype=np.float64)
 
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
@@ -247,7 +263,10 @@ def _polish(problem: _Problem, start: Array) -> Fit | None:
     current, damping = _Iterate(problem, start), _LEAST_DAMPING
     most = damping if problem.law.kinked else 1e4  # a shorter step does not help across a kink
     for _ in range(_POLISH_STEPS):
-        trial = current.next(damping)
+        move, gain = current.step(damping)
+        if gain <= _NO_GAIN * current.rss and damping <= 1e-8:
+            break
+        trial = current.moved(move)
         settled = abs(current.rss - trial.rss) <= _TOLERANCE * current.rss
         if trial.rss < current.rss:  # never true of NaN
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
@@ -283,14 +302,18 @@ class _Iterate:
         scale = np.where(scale > 0, scale, 1.0)
         return scale, gram / (scale[:, None] * scale), jacobian @ self._rest / scale
 
-    def next(self, damping: float) -> _Iterate:
-        """The iterate after the step; this one if the system has no solution."""
-        problem, (scale, gram, right) = self._problem, self._system
+    def step(self, damping: float) -> tuple[Array, float]:
+        """The change of the parameters, and of the residual sum if the law were linear; 0 without one."""
+        scale, gram, right = self._system
         try:
             moved = np.linalg.solve(gram + damping * np.eye(len(scale)), right)
         except np.linalg.LinAlgError:
-            return self
-        params: Array = self.params + moved / scale
+            return np.zeros(len(scale)), 0.0
+        return moved / scale, float(moved @ right)
+
+    def moved(self, step: Array) -> _Iterate:
+        """The iterate after a step."""
+        problem, params = self._problem, self.params + step
         if problem.law.bounds is None:
             return _Iterate(problem, params)
         low, high = problem.bounds

@@ -1,14 +1,14 @@
-"""Rules about what has to be repaired first: an unsound series, non-finite values, tensors that never move."""
+"""Rules about what is to be repaired first: an unsound series, non-finite values, tensors that never move."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.remarks import SURE, unsound_sentence
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.run_evidence import Evidence
 from normscope.theory.dynamics.applied_rates import applied_rates
-from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import Grouped, group
 from normscope.words import some
 
@@ -34,14 +34,7 @@ def unsound(known: Evidence) -> Judgement:
 def non_finite(known: Evidence) -> Judgement:
     """NaN or infinite values in the parameters, with the step and the tensors where they first appear."""
     if known.run is None:
-        values = known.norms.values
-        bad = int((~np.isfinite(values)).sum())
-        if not bad:
-            return Judgement(checked=f"all {len(values)} norms are finite")
-        first = int(known.norms.steps[~np.isfinite(values)].min())
-        said = f"{bad} of {len(values)} norms are NaN or infinite, the first at step {first:,}."
-        evidence: dict[str, float | str] = {"points": float(bad), "first_step": float(first)}
-        return _act("nonfinite", said, evidence, known.command("show"))
+        return _non_finite_norms(known)
     sums = _tensors(known)
     bad = np.nan_to_num(sums.nonfinite) > 0
     if not bad.any():
@@ -54,6 +47,16 @@ def non_finite(known: Evidence) -> Judgement:
     numbers: dict[str, float | str] = {"first_step": float(sums.steps[step]), "tensors": float(len(names))}
     numbers["values"] = float(np.nansum(sums.nonfinite[-1]))
     return _act("nonfinite", said, numbers, known.command("show", "--by", "tensor", "--measure", "nonfinite"))
+
+
+def _non_finite_norms(known: Evidence) -> Judgement:
+    values, steps = known.norms.values, known.norms.steps
+    wrong = ~np.isfinite(values)
+    if not wrong.any():
+        return Judgement(checked=f"all {len(values)} norms are finite")
+    first, count = int(steps[wrong].min()), int(wrong.sum())
+    said = f"{count} of {len(values)} norms are NaN or infinite, the first at step {first:,}."
+    return _act("nonfinite", said, {"points": count, "first_step": first}, known.command("show"))
 
 
 def _act(kind: str, sentence: str, evidence: dict[str, float | str], command: str) -> Judgement:
@@ -72,7 +75,7 @@ def unmoved(known: Evidence) -> Judgement:
     rates = np.array([each.rates.at(sums.steps.astype(np.float64))[0] for each in applied]).T
     sound = np.isfinite(sums.sumsq_delta) & (np.nan_to_num(sums.nonfinite) == 0)
     trained = sound & (rates > 0) & ~np.array([each.assumed for each in applied])
-    late = _late(sums.steps)
+    late = sums.steps > sums.steps[-1] - LATE * np.ptp(sums.steps)
     still = trained & (sums.sumsq_delta == 0)
     enough = trained[late].sum(axis=0) >= FEWEST
     dead = enough & (still[late].sum(axis=0) == trained[late].sum(axis=0))
@@ -84,7 +87,7 @@ def unmoved(known: Evidence) -> Judgement:
     return _dead(known, sums, dead, count)
 
 
-def _dead(known: Evidence, sums: Grouped, dead: Array, count: int) -> Judgement:
+def _dead(known: Evidence, sums: Grouped, dead: NDArray[np.bool_], count: int) -> Judgement:
     names = [name for name, stuck in zip(sums.groups, dead, strict=True) if stuck]
     moved = np.nan_to_num(sums.sumsq_delta[:, dead]).max(axis=1) > 0
     since = f"since step {int(sums.steps[moved][-1]):,}" if moved.any() else "at any recorded step"
@@ -96,10 +99,6 @@ def _dead(known: Evidence, sums: Grouped, dead: Array, count: int) -> Judgement:
     share = float(sums.sumsq[-1, dead].sum() / sums.sumsq[-1].sum())
     evidence: dict[str, float | str] = {"tensors": float(len(names)), "trained": float(count), "share": share}
     return _act("unmoved", said, evidence, known.command("show", "--by", "tensor", "--measure", "update"))
-
-
-def _late(steps: Array) -> Array:
-    return steps > steps[-1] - LATE * (steps[-1] - steps[0])
 
 
 def _tensors(known: Evidence) -> Grouped:

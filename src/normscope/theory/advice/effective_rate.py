@@ -1,4 +1,4 @@
-"""Rules about how much a step still moves the parameters, relative to their size: the effective learning rate.
+"""Rules about the effective learning rate: how much a step still moves the parameters, relative to their size.
 
 The measure is ‖Δ‖/ρ of single updates over the whole scope. What the schedule did on purpose is divided out.
 """
@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error, times
@@ -150,7 +151,7 @@ def idle_end(known: Evidence) -> Judgement:
     return Judgement((Advice("idle", said, evidence, sure, command, "act", size=1.0),))
 
 
-def _share(lengths: Array, steps: Array, late: Array) -> tuple[float, float]:
+def _share(lengths: Array, steps: Array, late: NDArray[np.bool_]) -> tuple[float, float]:
     """The late share of Σ‖Δ‖, each record standing for the steps around it; and its standard error."""
     widths = np.gradient(steps)
     ahead, before = (lengths * widths)[late], (lengths * widths)[~late]

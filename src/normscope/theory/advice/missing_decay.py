@@ -44,10 +44,15 @@ def _growing(known: Evidence, each: Resting) -> Advice | None:
         return None
     other, numbers, command = other_decays(known, each)
     said = (
-        f"{each.words} never comes to rest: its norm {each.norm:.4g} is expected at {later:.4g} when the steps "
-        f"have doubled ({100 * (factor - 1):+.0f} %), and each step turns it less.{other}"
+        f"{each.words} never comes to rest: its norm {each.norm:.4g} is expected at {later:.4g} when the "
+        f"steps have doubled ({100 * (factor - 1):+.0f} %), and each step turns it less.{other}"
     )
-    evidence = {"group": each.group.name, "share": each.share, "norm": each.norm, "norm_doubled": later}
+    evidence: dict[str, float | str] = {
+        "group": each.group.name,
+        "share": each.share,
+        "norm": each.norm,
+        "norm_doubled": later,
+    }
     return Advice(
         "undecayed", said, evidence | numbers, sure, command, "watch", size=each.share * (factor - 1)
     )
@@ -76,9 +81,9 @@ def _weak(known: Evidence, group: RateGroup, taken: float) -> Advice:
     decay, steps = float(group.rates.weight_decay.max()), float(np.ptp(group.steps))
     enough = decay * math.log(2) / max(-math.log1p(-taken), 1e-300)
     said = (
-        f"Weight decay {decay:g} did next to nothing: Σηλ over {steps:,.0f} steps took {100 * taken:.2g} % of "
-        f"the parameters of the {group.kind} group ({group.tensors} tensors). To forget half of the start in a "
-        f"run like this it would have to be {enough:.2g}."
+        f"Weight decay {decay:g} did next to nothing: over {steps:,.0f} steps it took {100 * taken:.2g} % "
+        f"of the parameters of the {group.kind} group ({group.tensors} tensors). To forget half of the start "
+        f"in a run like this it would have to be {enough:.2g}."
     )
     evidence: dict[str, float | str] = {"group": group.name, "taken": taken, "half_in_run": enough}
     return Advice("weak-decay", said, evidence, 1.0, forecast_command(known), "fine", size=IDLE - taken)

@@ -26,8 +26,8 @@ def hardened_heads(known: Evidence) -> Judgement:
     if turned < HARDENED:
         return Judgement(checked=count)
     said = (
-        f"Attention has hardened: {count} at step {steps[-1]:,}, {first['argmax']} at step {steps[0]:,}. These "
-        "heads attend to one position already; a larger norm changes nothing in them."
+        f"Attention has hardened: {count} at step {steps[-1]:,}, {first['argmax']} at step {steps[0]:,}. "
+        "These heads attend to one position already; a larger norm changes nothing in them."
     )
     evidence: dict[str, float | str] = {"argmax": last["argmax"], "before": first["argmax"], "heads": total}
     sure = 1.0 - (last[UNDECIDED] + first[UNDECIDED]) / (total + first.total())

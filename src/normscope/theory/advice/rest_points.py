@@ -164,8 +164,8 @@ def _at_rest(known: Evidence, each: Resting, sure: float) -> Advice:
     found = each.rest
     said = (
         f"{each.words} is at rest: its norm is {each.norm:.4g}, growth and decay balance at {found.norm:.4g} "
-        f"(95 % interval {found.low:.4g} to {found.high:.4g}). Training longer at these rates turns it without "
-        f"growing it; it forgets half of ρ² in {rounded(found.half_life)} steps."
+        f"(95 % interval {found.low:.4g} to {found.high:.4g}). Training longer at these rates turns it "
+        f"without growing it; it forgets half of ρ² in {rounded(found.half_life)} steps."
     )
     return Advice("rest", said, _numbers(each), sure, forecast_command(known), "fine", size=each.share)
 
@@ -173,8 +173,8 @@ def _at_rest(known: Evidence, each: Resting, sure: float) -> Advice:
 def _collapsed(known: Evidence, each: Resting, start: float, sure: float) -> Advice:
     share = each.norm / start
     said = (
-        f"{each.words} shrank to {100 * share:.2g} % of its first norm ({start:.4g} → {each.norm:.4g}): decay "
-        f"outweighs the gradients until {each.rest.norm:.4g} (95 % interval {each.rest.low:.4g} to "
+        f"{each.words} shrank to {100 * share:.2g} % of its first norm ({start:.4g} → {each.norm:.4g}): "
+        f"decay outweighs the gradients until {each.rest.norm:.4g} (95 % interval {each.rest.low:.4g} to "
         f"{each.rest.high:.4g}). If that is not intended, lower it."
     )
     evidence = _numbers(each) | {"first_norm": start}
@@ -195,9 +195,8 @@ def other_decays(known: Evidence, each: Resting) -> tuple[str, dict[str, float |
             continue
         if (found.steps or 0) > TOO_LATE * max(known.now, 1):
             continue
-        words.append(
-            f"{other:g} at {found.norm:.3g} ({found.low:.3g} to {found.high:.3g}) after {rounded(found.steps)} steps"
-        )
+        between = f"({found.low:.3g} to {found.high:.3g})"
+        words.append(f"{other:g} at {found.norm:.3g} {between} after {rounded(found.steps)} steps")
         numbers |= {
             f"rest at decay {other:g}": found.norm or 0.0,
             f"steps at decay {other:g}": found.steps or 0,
@@ -222,5 +221,6 @@ def _option(known: Evidence, group: RateGroup, decay: float) -> float:
 
 
 def forecast_command(known: Evidence, decay: float | None = None) -> str:
+    """The command that shows the equilibria of all groups, under another decay of the largest if given."""
     plan = () if decay is None else ("--weight-decay", f"{decay:g}")
     return known.command("forecast", "--to", max(2 * known.now, 1), *plan, "--json")

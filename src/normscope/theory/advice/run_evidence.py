@@ -99,7 +99,7 @@ class Evidence:
         layers = group(self.run, by="layer", scope=chosen.scope or "body", stage=chosen.stage).groups
         if not 1 < len(layers) <= MOST_LAYERS:
             return None
-        window = {"since": chosen.since, "until": chosen.until}
+        window: dict[str, Any] = {"since": chosen.since, "until": chosen.until}
         try:
             return fit_groups(self.run, by="layer", scope=chosen.scope, stage=chosen.stage, **window)
         except SeriesError:
@@ -148,7 +148,7 @@ class Evidence:
 def _between(found: RateGroup, since: int, until: int | None) -> RateGroup:
     """The points of a group from `since` to `until`, and its rates up to there."""
     kept = found.steps >= since
-    cut = {
+    cut: dict[str, Any] = {
         name: None if (values := getattr(found, name)) is None else values[kept]
         for name in ("steps", "sumsq", "previous", "dot", "sumsq_delta")
     }

@@ -13,10 +13,10 @@ from normscope.theory.advice.growth_outlook import alignment, fast_growth
 from normscope.theory.advice.missing_decay import undecayed, weak_decay
 from normscope.theory.advice.network_signs import hardened_heads, saturated_layers
 from normscope.theory.advice.rest_points import rest
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.measures.series_sources import Selection, Source, opened_run
 
-Rule = Callable[[Evidence], Judgement]
+Rule = Callable[[RunEvidence], Judgement]
 FEWEST_POINTS = 5  # of the norm: below, nothing can be said about its course
 
 #: Every rule, in the order in which a person would ask.
@@ -59,10 +59,10 @@ def advise(
     """
     with opened_run(source) as run:
         chosen = Selection(measure, "total", scope, stage, since, until)
-        return judge(Evidence(source, run, chosen))
+        return judge(RunEvidence(source, run, chosen))
 
 
-def judge(known: Evidence) -> AdviceList:
+def judge(known: RunEvidence) -> AdviceList:
     """The advice of every rule, in order, or that nothing needs doing."""
     if len(known.norms) < FEWEST_POINTS:
         raise SeriesError(
@@ -86,7 +86,7 @@ def _urgency(each: Advice) -> tuple[int, float]:
     return SEVERITIES.index(each.severity), -each.size
 
 
-def _nothing(known: Evidence, judged: Sequence[Judgement]) -> Advice:
+def _nothing(known: RunEvidence, judged: Sequence[Judgement]) -> Advice:
     """That nothing needs doing, with everything that was checked.
 
     It is as sure as the share of the rules that had their data, times 1 − the largest doubt of any.

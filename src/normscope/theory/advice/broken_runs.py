@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from normscope.remarks import SURE, unsound_sentence
 from normscope.theory.advice.advice_result import Advice, Judgement
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.applied_rates import applied_rates
 from normscope.theory.measures.measures import Grouped, group
 from normscope.words import some
@@ -16,7 +16,7 @@ LATE = 0.2  # the share of the records that counts as now
 FEWEST = 5  # single updates that must all be zero before a tensor is called dead
 
 
-def unsound(known: Evidence) -> Judgement:
+def unsound(known: RunEvidence) -> Judgement:
     """A series that is not what its labels claim: every other sentence rests on it."""
     if known.run is None:
         return Judgement(missing=True)
@@ -31,7 +31,7 @@ def unsound(known: Evidence) -> Judgement:
     return Judgement((Advice("unsound", said, evidence, worst.confidence, command, "act", size=3.0),))
 
 
-def non_finite(known: Evidence) -> Judgement:
+def non_finite(known: RunEvidence) -> Judgement:
     """NaN or infinite values in the parameters, with the step and the tensors where they first appear."""
     if known.run is None:
         return _non_finite_norms(known)
@@ -49,7 +49,7 @@ def non_finite(known: Evidence) -> Judgement:
     return _act("nonfinite", said, numbers, known.command("show", "--by", "tensor", "--measure", "nonfinite"))
 
 
-def _non_finite_norms(known: Evidence) -> Judgement:
+def _non_finite_norms(known: RunEvidence) -> Judgement:
     values, steps = known.norms.values, known.norms.steps
     wrong = ~np.isfinite(values)
     if not wrong.any():
@@ -64,7 +64,7 @@ def _act(kind: str, sentence: str, evidence: dict[str, float | str], command: st
     return Judgement((Advice(kind, sentence, evidence, 1.0, command, "act", size=2.0),))
 
 
-def unmoved(known: Evidence) -> Judgement:
+def unmoved(known: RunEvidence) -> Judgement:
     """Tensors that an optimizer has, with a rate above zero, and that do not change all the same."""
     if known.run is None:
         return Judgement(missing=True)
@@ -87,7 +87,7 @@ def unmoved(known: Evidence) -> Judgement:
     return _dead(known, sums, dead, count)
 
 
-def _dead(known: Evidence, sums: Grouped, dead: NDArray[np.bool_], count: int) -> Judgement:
+def _dead(known: RunEvidence, sums: Grouped, dead: NDArray[np.bool_], count: int) -> Judgement:
     names = [name for name, stuck in zip(sums.groups, dead, strict=True) if stuck]
     moved = np.nan_to_num(sums.sumsq_delta[:, dead]).max(axis=1) > 0
     since = f"since step {int(sums.steps[moved][-1]):,}" if moved.any() else "at any recorded step"
@@ -101,7 +101,7 @@ def _dead(known: Evidence, sums: Grouped, dead: NDArray[np.bool_], count: int) -
     return _act("unmoved", said, evidence, known.command("show", "--by", "tensor", "--measure", "update"))
 
 
-def _tensors(known: Evidence) -> Grouped:
+def _tensors(known: RunEvidence) -> Grouped:
     """The sums of every tensor within the window."""
     assert known.run is not None
     chosen = known.selection

@@ -9,7 +9,7 @@ import numpy as np
 
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import times
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.applied_rates import applied_rates
 from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.groups import GroupFit, GroupFits, holm
@@ -35,7 +35,7 @@ class _Layer:
         return abs(self.log_growth - self.others) >= NOTICEABLE
 
 
-def departing(known: Evidence) -> Judgement:
+def departing(known: RunEvidence) -> Judgement:
     """Layers whose growth is an outlier among the layers, at 5 % after Holm's correction."""
     fits = known.layer_fits
     layers = [] if fits is None else _layers(fits)
@@ -70,7 +70,7 @@ def _p_values(growth: Array, others: Array) -> list[float]:
     return holm(2 * stdtr(len(growth) - 2, -scores))
 
 
-def _rate(known: Evidence, layer: str) -> str:
+def _rate(known: RunEvidence, layer: str) -> str:
     """That the layer has another learning rate, which explains much, if it has."""
     if known.run is None or not known.groups:
         return ""
@@ -84,7 +84,7 @@ def _rate(known: Evidence, layer: str) -> str:
     return f" Its learning rate is {times(ratio)} theirs." if abs(math.log(max(ratio, 1e-9))) > 0.05 else ""
 
 
-def _advice(known: Evidence, layer: _Layer) -> Advice:
+def _advice(known: RunEvidence, layer: _Layer) -> Advice:
     fit = layer.fit
     exponent = f", with exponent {fit.exponent:.2f} ({fit.interval})" if fit.differs else ""
     said = (

@@ -1,4 +1,4 @@
-"""Rules about the effective learning rate: how much a step still moves the parameters, relative to their size.
+"""Rules about the effective learning rate: how much a step moves the parameters, relative to their size.
 
 The measure is ‖Δ‖/ρ of single updates over the whole scope. What the schedule did on purpose is divided out.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error, times
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.interval_sums import IntervalSums
 from normscope.theory.forecasts.plan import main_group
 from normscope.theory.laws.laws import Array
@@ -29,7 +29,7 @@ LOWERED = 0.5  # the mean rate of the last third over that before: above, the sc
 GAINED = 0.02  # of the loss won before: a last third that won less won nothing
 
 
-def _no_updates(known: Evidence) -> Judgement:
+def _no_updates(known: RunEvidence) -> Judgement:
     if known.run is None or not known.groups:
         return Judgement(missing=True)  # `rest` says that rates are
     return Judgement(
@@ -58,7 +58,7 @@ class _Fall:
         return self.whole / self.rate
 
 
-def slowing(known: Evidence) -> Judgement:
+def slowing(known: RunEvidence) -> Judgement:
     """The effective learning rate fell much further than the schedule lowered the learning rate."""
     updates = known.updates
     if updates is None or not known.groups:
@@ -106,7 +106,7 @@ def _causes(norm: float, updates: float) -> str:
     return f"beyond that, the norm grew {times(norm)} and the updates became {times(updates)} smaller"
 
 
-def _fall(known: Evidence, updates: IntervalSums) -> _Fall | None:
+def _fall(known: RunEvidence, updates: IntervalSums) -> _Fall | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         turned = np.sqrt(updates.sumsq_delta / updates.sumsq_previous)
     rates = main_group(known.groups).rates.at(updates.steps)[0]
@@ -124,7 +124,7 @@ def _fall(known: Evidence, updates: IntervalSums) -> _Fall | None:
     return _Fall(math.exp(a), math.exp(b), float(lr), float(1 / norm), math.hypot(ea, eb))
 
 
-def idle_end(known: Evidence) -> Judgement:
+def idle_end(known: RunEvidence) -> Judgement:
     """The last third of a schedule moved the parameters by next to nothing, and won no loss."""
     updates = known.updates
     if updates is None or not known.groups or len(updates.steps) < FEWEST:
@@ -160,7 +160,7 @@ def _share(lengths: Array, steps: Array, late: NDArray[np.bool_]) -> tuple[float
     return share, share * error / mean if mean > 0 else 0.0
 
 
-def _won(known: Evidence, cut: float) -> tuple[float, float, float] | None:
+def _won(known: RunEvidence, cut: float) -> tuple[float, float, float] | None:
     """How sure it is that the loss fell by less than GAINED of what it fell before; before and after."""
     steps, loss = known.scalar("loss")
     if len(loss) < FEWEST:

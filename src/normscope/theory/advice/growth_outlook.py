@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error, probability_above
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 
 TRUSTED = 0.8  # of `Forecast.trust`: below, the last value was about as good
 ROOT = math.sqrt(2.0)  # what √t grows by while the steps double
@@ -18,7 +18,7 @@ JUMP = 0.1  # a late rise of that cosine that ordinary trainings do not show
 WINDOW, FEWEST = 0.1, 30
 
 
-def fast_growth(known: Evidence) -> Judgement:
+def fast_growth(known: RunEvidence) -> Judgement:
     """Growth that has not slowed: the forecast exceeds what √t would add while the steps double."""
     found = known.forecast
     if found is None or found.value_now <= 0 or min(found.value, found.low) <= 0:
@@ -46,7 +46,7 @@ def fast_growth(known: Evidence) -> Judgement:
     return Judgement((Advice("fast-growth", said, evidence, sure, command, "watch", math.log(factor)),))
 
 
-def alignment(known: Evidence) -> Judgement:
+def alignment(known: RunEvidence) -> Judgement:
     """Updates that keep pointing along the parameters, or have begun to: growth without new directions."""
     updates = known.updates
     if updates is None:

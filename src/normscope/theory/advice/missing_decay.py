@@ -17,7 +17,7 @@ from normscope.theory.advice.rest_points import (
     rest,
     resting,
 )
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.group_drive import acting_rates, group_drive
 from normscope.theory.dynamics.group_dynamics import continue_group
 from normscope.theory.dynamics.rate_groups import RateGroup
@@ -26,14 +26,14 @@ NOTICEABLE = 1.2  # growth over the next doubling of the steps that is worth a s
 IDLE = 0.05  # of θ: a decay that took less in the whole run changed nothing
 
 
-def undecayed(known: Evidence) -> Judgement:
+def undecayed(known: RunEvidence) -> Judgement:
     """Groups without weight decay that hold much of ρ² and keep growing: nothing brings them to rest."""
     found = [_growing(known, each) for each in resting(known) if each.group.last_rates[1] == 0]
     kept = tuple(each for each in found if each is not None)
     return Judgement(kept)
 
 
-def _growing(known: Evidence, each: Resting) -> Advice | None:
+def _growing(known: RunEvidence, each: Resting) -> Advice | None:
     ahead = 2.0 * float(each.group.steps[-1])
     drive = group_drive(each.group)
     if drive is None or ahead <= 0:
@@ -58,7 +58,7 @@ def _growing(known: Evidence, each: Resting) -> Advice | None:
     )
 
 
-def weak_decay(known: Evidence) -> Judgement:
+def weak_decay(known: RunEvidence) -> Judgement:
     """A weight decay that the run was too short for, or its learning rate too small."""
     total = sum(float(each.sumsq[-1]) for each in known.groups) or 1.0
     told = {each.evidence["group"] for each in rest(known).advice}  # more is known of these
@@ -77,7 +77,7 @@ def _taken(group: RateGroup) -> float:
     return float(-np.expm1((np.log1p(-np.minimum(lr * decay, 0.999)) * np.diff(edges)).sum()))
 
 
-def _weak(known: Evidence, group: RateGroup, taken: float) -> Advice:
+def _weak(known: RunEvidence, group: RateGroup, taken: float) -> Advice:
     decay, steps = float(group.rates.weight_decay.max()), float(np.ptp(group.steps))
     enough = decay * math.log(2) / max(-math.log1p(-taken), 1e-300)
     said = (

@@ -6,14 +6,14 @@ from collections import Counter
 
 from normscope.rows import HeadRow, SaturationRow
 from normscope.theory.advice.advice_result import Advice, Judgement
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.measures.head_changes import UNDECIDED
 
 HARDENED = 0.25  # of all heads that turned into argmax heads
 SATURATED = 0.98  # median cosine between states and those in the limit of a large norm
 
 
-def hardened_heads(known: Evidence) -> Judgement:
+def hardened_heads(known: RunEvidence) -> Judgement:
     """Many heads became argmax heads: attention that a larger norm only sharpens."""
     rows = known.rows(HeadRow)
     steps = sorted({row["step"] for row in rows})
@@ -34,7 +34,7 @@ def hardened_heads(known: Evidence) -> Judgement:
     return Judgement((Advice("heads", said, evidence, sure, _report(known), "watch", turned),))
 
 
-def saturated_layers(known: Evidence) -> Judgement:
+def saturated_layers(known: RunEvidence) -> Judgement:
     """Layers whose states are already those of the limit of a large norm."""
     rows = [row for row in known.rows(SaturationRow) if row["cosine"] is not None]
     if not rows:
@@ -54,5 +54,5 @@ def saturated_layers(known: Evidence) -> Judgement:
     return Judgement((Advice("saturated", said, evidence, sure, _report(known), "watch", median),))
 
 
-def _report(known: Evidence) -> str:
+def _report(known: RunEvidence) -> str:
     return f"normscope report {known.name}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from normscope.theory.advice.advice_result import Advice, Judgement, Severity
 from normscope.theory.advice.certainty import probability_above, probability_near, rounded, times
-from normscope.theory.advice.run_evidence import Evidence
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.dynamics import Equilibrium
 from normscope.theory.dynamics.group_dynamics import group_equilibrium
 from normscope.theory.dynamics.rate_groups import RateGroup
@@ -52,7 +52,7 @@ class Resting:
         return f"The {self.group.kind} group with learning rate {lr:g} and weight decay {decay:g} ({held})"
 
 
-def rest(known: Evidence) -> Judgement:
+def rest(known: RunEvidence) -> Judgement:
     """Every group that has an equilibrium: at rest, on the way there, or collapsed."""
     if not known.groups:
         return Judgement(missing=True, unknown=_NO_RATES)
@@ -75,7 +75,7 @@ _NO_KIND = (
 )
 
 
-def resting(known: Evidence) -> list[Resting]:
+def resting(known: RunEvidence) -> list[Resting]:
     """The groups that matter, are still trained near their peak rate, and have enough points."""
     total = sum(float(each.sumsq[-1]) for each in known.groups) or 1.0
     found = []
@@ -113,7 +113,7 @@ def _rested(found: list[Advice]) -> str:
     return f"parameter groups are at rest (norm {norms})" if at_rest else ""
 
 
-def _decayed(known: Evidence, each: Resting) -> Advice | None:
+def _decayed(known: RunEvidence, each: Resting) -> Advice | None:
     norm, low, high = (value or 0.0 for value in (each.rest.norm, each.rest.low, each.rest.high))
     start = math.sqrt(float(each.group.sumsq[0]))
     if norm < COLLAPSED * start and each.norm < COLLAPSED * start:
@@ -143,7 +143,7 @@ def _numbers(each: Resting) -> dict[str, float | str]:
     }
 
 
-def _on_the_way(known: Evidence, each: Resting, sure: float) -> Advice:
+def _on_the_way(known: RunEvidence, each: Resting, sure: float) -> Advice:
     found, run = each.rest, max(known.now, 1)
     steps = found.steps or 0
     pace = f"{rounded(steps)} more steps ({times(steps / run)} the run so far)"
@@ -160,7 +160,7 @@ def _way(each: Resting) -> str:
     return "grows to" if each.norm < (each.rest.norm or 0.0) else "falls to"
 
 
-def _at_rest(known: Evidence, each: Resting, sure: float) -> Advice:
+def _at_rest(known: RunEvidence, each: Resting, sure: float) -> Advice:
     found = each.rest
     said = (
         f"{each.words} is at rest: its norm is {each.norm:.4g}, growth and decay balance at {found.norm:.4g} "
@@ -170,7 +170,7 @@ def _at_rest(known: Evidence, each: Resting, sure: float) -> Advice:
     return Advice("rest", said, _numbers(each), sure, forecast_command(known), "fine", size=each.share)
 
 
-def _collapsed(known: Evidence, each: Resting, start: float, sure: float) -> Advice:
+def _collapsed(known: RunEvidence, each: Resting, start: float, sure: float) -> Advice:
     share = each.norm / start
     said = (
         f"{each.words} shrank to {100 * share:.2g} % of its first norm ({start:.4g} → {each.norm:.4g}): "
@@ -182,7 +182,7 @@ def _collapsed(known: Evidence, each: Resting, start: float, sure: float) -> Adv
     return Advice("shrinking", said, evidence, sure, forecast_command(known), severity, size=-math.log(share))
 
 
-def other_decays(known: Evidence, each: Resting) -> tuple[str, dict[str, float | str], str]:
+def other_decays(known: RunEvidence, each: Resting) -> tuple[str, dict[str, float | str], str]:
     """What two other weight decays would bring, as a sentence; and the command that shows the first."""
     lr, decay = each.group.last_rates
     others: tuple[float, ...] = (decay / 10, decay * 10) if decay else _usual(each.group)
@@ -214,13 +214,13 @@ def _usual(group: RateGroup) -> tuple[float, float]:
     return USUAL_DECAYS.get(group.kind, (0.01, 0.1))
 
 
-def _option(known: Evidence, group: RateGroup, decay: float) -> float:
+def _option(known: RunEvidence, group: RateGroup, decay: float) -> float:
     """The --weight-decay that gives this group `decay`: the option is that of the largest trained group."""
     main, own = main_group(known.groups).last_rates[1], group.last_rates[1]
     return decay * main / own if main and own else decay
 
 
-def forecast_command(known: Evidence, decay: float | None = None) -> str:
+def forecast_command(known: RunEvidence, decay: float | None = None) -> str:
     """The command that shows the equilibria of all groups, under another decay of the largest if given."""
     plan = () if decay is None else ("--weight-decay", f"{decay:g}")
     return known.command("forecast", "--to", max(2 * known.now, 1), *plan, "--json")

@@ -30,7 +30,7 @@ AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class RunEvidence:
     """A run, or another source of norms, and which part of it is asked about."""
 
     source: Source
@@ -51,7 +51,7 @@ class Evidence:
 
     def _selected(self) -> list[str]:
         chosen = self.selection
-        given: dict[str, Any] = {"scope": chosen.scope, "stage": chosen.stage, "until": chosen.until}
+        given: dict[str, Any] = {"scope": chosen.scope, "stage": chosen.stage or None, "until": chosen.until}
         given |= {"since": chosen.since or None, "measure": chosen.measure}
         return [
             word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))

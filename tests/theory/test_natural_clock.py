@@ -117,4 +117,7 @@ def test_the_recorded_rates_of_a_run(tmp_path):
     assert {"misaligned-rates", "radial-rates", "steady-rates"} <= {law.name for law in fit.laws}
     assert not fit.decided or fit.clock != "step"
     groups = fit_groups(path, by="layer")
-    assert all(not group.decided or one.clock != "step" for group, one in zip(groups.groups, groups.fits, strict=True))
+    assert all(
+        not group.decided or one.clock != "step"
+        for group, one in zip(groups.groups, groups.fits, strict=True)
+    )

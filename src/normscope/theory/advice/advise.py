@@ -14,7 +14,7 @@ from normscope.theory.advice.missing_decay import undecayed, weak_decay
 from normscope.theory.advice.network_signs import hardened_heads, saturated_layers
 from normscope.theory.advice.rest_points import rest
 from normscope.theory.advice.run_evidence import RunEvidence
-from normscope.theory.measures.series_sources import Selection, Source, opened_run
+from normscope.theory.measures.series_sources import Selection, Source, opened_run, refuse_measure
 
 Rule = Callable[[RunEvidence], Judgement]
 FEWEST_POINTS = 5  # of the norm: below, nothing can be said about its course
@@ -58,6 +58,8 @@ def advise(
     'Nothing needs doing, as far as norms alone can tell'
     """
     with opened_run(source) as run:
+        if run is not None:
+            refuse_measure(run, measure, "advice about a run uses all its measures")
         chosen = Selection(measure, "total", scope, stage, since, until)
         return judge(RunEvidence(source, run, chosen))
 

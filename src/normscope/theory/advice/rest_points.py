@@ -100,10 +100,12 @@ def _vagueness(vague: list[Resting]) -> str:
     if not vague:
         return ""
     ends = joined(f"{each.rest.low:.3g} to {each.rest.high:.3g}" for each in vague)
-    decays = joined(f"{each.group.last_rates[1]:g}" for each in vague)
+    rates = joined(
+        "learning rate {:g} and weight decay {:g}".format(*each.group.last_rates) for each in vague
+    )
     return (
-        f"Where the parameters with weight decay {decays} come to rest cannot be told yet (95 % interval "
-        f"{ends}): weight decay needs longer than this run to act."
+        f"Where the parameters with {rates} come to rest cannot be told yet (95 % interval {ends}): weight "
+        "decay needs longer than this run to act."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class RunEvidence:
         """The source as the command line spells it."""
         if self.run is not None:
             return str(self.run.path)
-        return self.source.name if isinstance(self.source, Series) else str(self.source)
+        return str(self.source) if isinstance(self.source, (str, Path)) else self.norms.name
 
     def _selected(self) -> list[str]:
         chosen = self.selection

@@ -13,7 +13,7 @@ from normscope.table import SHOWN_ROWS
 from . import results as make
 
 NAMES = (
-    *("series", "series set", "fit", "groups", "forecast", "comparison", "budget", "budgets"),
+    *("series", "series set", "fit", "groups", "forecast", "advice", "comparison", "budget", "budgets"),
     *("saturation", "heads", "similarity", "both", "ablations", "task", "homogeneity", "look-ahead"),
     *("audit", "train", "sweep"),
 )

@@ -42,4 +42,4 @@ def _print(result: AdviceList) -> None:
 
 
 def _beneath(each: Advice) -> str:
-    return f"confidence {each.confidence:.2f}   {printable(each.command)}"
+    return f"confidence {each.certainty}   {printable(each.command)}"

@@ -35,6 +35,11 @@ class Advice:
     severity: Severity = "watch"
     size: float = field(default=0.0, repr=False, compare=False)
 
+    @property
+    def certainty(self) -> str:
+        """The confidence for people: 1 only where something was counted."""
+        return "> 0.99" if 0.995 <= self.confidence < 1 else f"{self.confidence:.2f}"
+
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
             raise UsageError(f"severity must be act, watch or fine; got {self.severity!r}")

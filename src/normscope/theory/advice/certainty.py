@@ -56,3 +56,14 @@ def times(factor: float) -> str:
 def rounded(steps: float | None) -> str:
     """A number of steps with as many digits as an estimate has."""
     return f"{float(f'{steps or 0:.2g}'):,.0f}"
+
+
+def short(value: float | None) -> str:
+    """A norm with four digits, and never as a power of ten below a million."""
+    kept = float(f"{value or 0:.4g}")
+    return f"{kept:,.0f}" if 1000 <= abs(kept) < 1e6 else f"{kept:g}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """A 95 % interval for people."""
+    return f"95 % interval {short(low)} to {short(high)}"

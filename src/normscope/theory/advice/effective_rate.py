@@ -139,7 +139,8 @@ def idle_end(known: RunEvidence) -> Judgement:
     won = _won(known, cut)
     sure = min(below((IDLE - share) / max(error, 1e-12)), won[0] if won else 1.0)
     if sure < SURE:
-        return Judgement(checked=f"the schedule's last third still made {moved}", doubt=sure)
+        fell = f", and the loss went from {won[1]:.4g} to {won[2]:.4g}" if won else ""
+        return Judgement(checked=f"the schedule's last third made {moved}{fell}", doubt=sure)
     loss = f" and the loss went from {won[1]:.4g} to {won[2]:.4g}" if won else ""
     said = (
         f"The schedule's last third did nothing: after step {cut:,.0f} the updates made {moved}{loss}. "

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from normscope.theory.advice.advice_result import Advice, Judgement
-from normscope.theory.advice.certainty import below, mean_and_error, probability_above
+from normscope.theory.advice.certainty import below, mean_and_error, probability_above, short
 from normscope.theory.advice.run_evidence import RunEvidence
 
 TRUSTED = 0.8  # of `Forecast.trust`: below, the last value was about as good
@@ -24,15 +24,17 @@ def fast_growth(known: RunEvidence) -> Judgement:
     if found is None or found.value_now <= 0 or min(found.value, found.low) <= 0:
         return Judgement()
     factor = found.value / found.value_now
-    expected = f"{found.value:.4g} at step {found.to:,} (95 % interval {found.low:.4g} to {found.high:.4g})"
+    expected = (
+        f"{short(found.value)} at step {found.to:,} (95 % interval {short(found.low)} to {short(found.high)})"
+    )
     sure = probability_above(ROOT * found.value_now, found.value, found.low, found.high)
     if found.trust < TRUSTED or factor <= ROOT or sure < SURE:
         return Judgement(
-            checked=f"the norm, {found.value_now:.4g}, is expected at {expected}",
+            checked=f"the norm, {short(found.value_now)}, is expected at {expected}",
             doubt=sure * (found.trust >= TRUSTED),
         )
     said = (
-        f"The norm grows faster than √t and does not slow: {found.value_now:.4g} at step {found.now:,}, "
+        f"The norm grows faster than √t and does not slow: {short(found.value_now)} at step {found.now:,}, "
         f"expected {expected}, {factor:.2f} × as much where √t would give at most 1.41 ×."
     )
     evidence: dict[str, float | str] = {

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from normscope.theory.advice.advice_result import Advice, Judgement
-from normscope.theory.advice.certainty import below
+from normscope.theory.advice.certainty import below, short
 from normscope.theory.advice.rest_points import (
     SURE,
     Resting,
@@ -44,8 +44,8 @@ def _growing(known: RunEvidence, each: Resting) -> Advice | None:
         return None
     other, numbers, command = other_decays(known, each)
     said = (
-        f"{each.words} never comes to rest: its norm {each.norm:.4g} is expected at {later:.4g} when the "
-        f"steps have doubled ({100 * (factor - 1):+.0f} %), and each step turns it less.{other}"
+        f"{each.words} never comes to rest: its norm {short(each.norm)} is expected at {short(later)} when "
+        f"the steps have doubled ({100 * (factor - 1):+.0f} %), and each step turns it less.{other}"
     )
     evidence: dict[str, float | str] = {
         "group": each.group.name,

@@ -11,7 +11,14 @@ import math
 from dataclasses import dataclass
 
 from normscope.theory.advice.advice_result import Advice, Judgement, Severity
-from normscope.theory.advice.certainty import probability_above, probability_near, rounded, times
+from normscope.theory.advice.certainty import (
+    interval,
+    probability_above,
+    probability_near,
+    rounded,
+    short,
+    times,
+)
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.dynamics import Equilibrium
 from normscope.theory.dynamics.group_dynamics import group_equilibrium
@@ -99,7 +106,7 @@ def _vague(each: Resting) -> bool:
 def _vagueness(vague: list[Resting]) -> str:
     if not vague:
         return ""
-    ends = joined(f"{each.rest.low:.3g} to {each.rest.high:.3g}" for each in vague)
+    ends = joined(f"{short(each.rest.low)} to {short(each.rest.high)}" for each in vague)
     rates = joined(
         "learning rate {:g} and weight decay {:g}".format(*each.group.last_rates) for each in vague
     )
@@ -151,8 +158,8 @@ def _on_the_way(known: RunEvidence, each: Resting, sure: float) -> Advice:
     pace = f"{rounded(steps)} more steps ({times(steps / run)} the run so far)"
     other, numbers, command = other_decays(known, each)
     said = (
-        f"{each.words} is not at rest: its norm {each.norm:.4g} {_way(each)} {found.norm:.4g} (95 % interval "
-        f"{found.low:.4g} to {found.high:.4g}), which takes {pace}.{other}"
+        f"{each.words} is not at rest: its norm {short(each.norm)} {_way(each)} {short(found.norm)} "
+        f"({interval(found.low, found.high)}), which takes {pace}.{other}"
     )
     distance = abs(math.log(each.norm / (found.norm or 1.0)))
     return Advice("rest", said, _numbers(each) | numbers, sure, command, "watch", size=distance)
@@ -165,8 +172,8 @@ def _way(each: Resting) -> str:
 def _at_rest(known: RunEvidence, each: Resting, sure: float) -> Advice:
     found = each.rest
     said = (
-        f"{each.words} is at rest: its norm is {each.norm:.4g}, growth and decay balance at {found.norm:.4g} "
-        f"(95 % interval {found.low:.4g} to {found.high:.4g}). Training longer at these rates turns it "
+        f"{each.words} is at rest: its norm is {short(each.norm)}, growth and decay balance at "
+        f"{short(found.norm)} ({interval(found.low, found.high)}). Training longer at these rates turns it "
         f"without growing it; it forgets half of ρ² in {rounded(found.half_life)} steps."
     )
     return Advice("rest", said, _numbers(each), sure, forecast_command(known), "fine", size=each.share)
@@ -175,9 +182,9 @@ def _at_rest(known: RunEvidence, each: Resting, sure: float) -> Advice:
 def _collapsed(known: RunEvidence, each: Resting, start: float, sure: float) -> Advice:
     share = each.norm / start
     said = (
-        f"{each.words} shrank to {100 * share:.2g} % of its first norm ({start:.4g} → {each.norm:.4g}): "
-        f"decay outweighs the gradients until {each.rest.norm:.4g} (95 % interval {each.rest.low:.4g} to "
-        f"{each.rest.high:.4g}). If that is not intended, lower it."
+        f"{each.words} shrank to {100 * share:.2g} % of its first norm ({short(start)} → "
+        f"{short(each.norm)}): decay outweighs the gradients until {short(each.rest.norm)} "
+        f"({interval(each.rest.low, each.rest.high)}). If that is not intended, lower it."
     )
     evidence = _numbers(each) | {"first_norm": start}
     severity: Severity = "act" if share < COLLAPSED / 2 else "watch"
@@ -197,8 +204,8 @@ def other_decays(known: RunEvidence, each: Resting) -> tuple[str, dict[str, floa
             continue
         if (found.steps or 0) > TOO_LATE * max(known.now, 1):
             continue
-        between = f"({found.low:.3g} to {found.high:.3g})"
-        words.append(f"{other:g} at {found.norm:.3g} {between} after {rounded(found.steps)} steps")
+        between = f"({short(found.low)} to {short(found.high)})"
+        words.append(f"{other:g} at {short(found.norm)} {between} after {rounded(found.steps)} steps")
         numbers |= {
             f"rest at decay {other:g}": found.norm or 0.0,
             f"steps at decay {other:g}": found.steps or 0,

@@ -12,7 +12,7 @@ def sections(found: AdviceList | None) -> list[Section]:
     if found is None:
         return []
     lines = [
-        AdviceLine(each.severity, printable(each.sentence), f"{each.confidence:.2f}", printable(each.command))
+        AdviceLine(each.severity, printable(each.sentence), each.certainty, printable(each.command))
         for each in found
     ]
     unknown = " ".join(map(printable, found.unknown))

@@ -125,7 +125,9 @@ def calibrate(pools: dict[str, list[Case]]) -> None:
     order = np.argsort(error / (table @ factors))
     within = np.cumsum(weight[order]) / weight.sum()
     scale = (error / (table @ factors))[order][np.searchsorted(within, 0.95)]
-    print("MOVE, SPREAD, STEERED, ERROR, SWING =", np.round(scale * factors, 2), "scale", round(float(scale), 2))
+    print(
+        "MOVE, SPREAD, STEERED, ERROR, SWING =", np.round(scale * factors, 2), "scale", round(float(scale), 2)
+    )
 
 
 def pools_of(options: argparse.Namespace, folder: Path) -> dict[str, list[Case]]:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
     from normscope.theory.dynamics.learning_rates import Rates
+    from normscope.theory.forecasts.backtest import Backtest, BacktestRow, backtest
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
     from normscope.theory.forecasts.group_outlook import GroupOutlook
@@ -94,6 +95,8 @@ _HOMES = {
     "AdviceList": "normscope.theory.advice.advice_result",
     "AtSteps": "normscope.schedule",
     "Audit": "normscope.weights.audit.audit",
+    "Backtest": "normscope.theory.forecasts.backtest",
+    "BacktestRow": "normscope.theory.forecasts.backtest",
     "Batch": "normscope.network.running.batches",
     "Batches": "normscope.network.running.batches",
     "Budget": "normscope.schedule",
@@ -171,6 +174,7 @@ _HOMES = {
     "advise": "normscope.theory.advice.advise",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
+    "backtest": "normscope.theory.forecasts.backtest",
     "budget": "normscope.schedule",
     "compare": "normscope.theory.laws.compare",
     "every": "normscope.schedule",
@@ -199,19 +203,19 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Batch", "Batches", "Budget", "Callback",
-    "CheckpointRow",
-    "CheckpointSource", "Comparison", "Curve", "DataConfig", "Degree", "Equilibrium", "Every",
-    "Finding", "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit",
-    "Head", "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval",
-    "Law", "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger",
-    "LookAhead", "MeasureRow", "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget",
-    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates",
-    "Run", "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow",
-    "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow",
-    "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow",
-    "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps",
-    "audit", "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
+    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Backtest", "BacktestRow", "Batch",
+    "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison", "Curve",
+    "DataConfig", "Degree", "Equilibrium", "Every", "Finding", "Forecast", "GroupDifference",
+    "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
+    "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
+    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
+    "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
+    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths",
+    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
+    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
+    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult",
+    "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit", "backtest",
+    "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
     "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget", "plot",
     "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
     "scaled", "scan", "series", "sweep", "train",

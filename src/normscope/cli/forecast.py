@@ -6,38 +6,61 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers, refuse_unused
-from normscope.cli.options import JsonFlag, NoSeed, SeriesArgument, To, plan, selection
+from normscope.cli.options import BacktestFlag, JsonFlag, NoSeed, SeriesArgument, To, plan, selection
 from normscope.cli.output import print_json, print_sentences, print_table
+from normscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from normscope.theory.forecasts.backtest import Backtest
     from normscope.theory.forecasts.forecast_result import Forecast
 
 EXAMPLES = (
     "normscope forecast run.db --to 100000",
     "normscope forecast run.db --to 100000 --lr 3e-4 --weight-decay 0.1 --schedule cosine",
+    "normscope forecast log.csv --column param_norm --to 100000 --plan plan.csv",
+    "normscope forecast run.db --backtest",
 )
 
 
 @gathers(future=plan, chosen=selection)
 def forecast(
     source: SeriesArgument,
-    to: To,
     future: dict[str, Any],
     chosen: dict[str, Any],
+    to: To = None,
+    backtest: BacktestFlag = False,
     seed: NoSeed = 0,
     json: JsonFlag = False,
 ) -> None:
     """Forecast the norm at a later step.
 
-    Prints the expected norm with its 95 % interval, how well the same method would have forecast the
-    second half of the run, and the equilibrium norm under this learning rate and weight decay.
+    Prints the expected norm with its 95 % interval, how well the same method would have forecast the later
+    part of the run, and the equilibrium norm under this learning rate and weight decay. With --until, only
+    earlier steps are used; with --lr, --weight-decay or --plan, training continues with other rates.
     """
     refuse_unused("in a forecast, which uses no random numbers", seed=seed)
-    from normscope.theory.forecasts.forecast import forecast as look_ahead
     from normscope.theory.forecasts.plan import Plan
 
-    result = look_ahead(source, to, Plan(**future), **chosen)
+    plan = Plan(**future)
+    if backtest:
+        refuse_unused("with --backtest, which forecasts the last step", to=to)
+        if plan != Plan():
+            raise UsageError("--backtest compares with what the run did; leave out the rates of another plan")
+        _run_backtest(source, chosen, json)
+        return
+    if to is None:
+        raise UsageError("expected --to STEP, the step to forecast, or --backtest")
+    from normscope.theory.forecasts.forecast import forecast as look_ahead
+
+    result = look_ahead(source, to, plan, **chosen)
     print_json(result) if json else _print(result)
+
+
+def _run_backtest(source: str, chosen: dict[str, Any], json: bool) -> None:
+    from normscope.theory.forecasts.backtest import backtest as look_back
+
+    found = look_back(source, **chosen)
+    print_json(found) if json else _print_backtest(found)
 
 
 def _print(result: Forecast) -> None:
@@ -46,3 +69,45 @@ def _print(result: Forecast) -> None:
     kept = [rows[i] for i in sorted({round(j * (len(rows) - 1) / 9) for j in range(10)})]
     name = f"{result.past.unit or 'norm'}{of_scope(result.scope)}"
     print_table(("step", name, "low", "high"), [list(row.values()) for row in kept])
+    if len(result.groups) > 1:
+        _print_groups(result)
+
+
+def _print_groups(result: Forecast) -> None:
+    rows = [
+        (each.group, f"{each.norm_now:.4g}", f"{each.norm:.4g}", _rest(each.equilibrium.norm))
+        for each in result.groups
+    ]
+    print()
+    print_table(("parameter group", "norm now", f"at step {result.to:,}", "at rest"), rows)
+
+
+def _rest(norm: float | None) -> str:
+    return "–" if norm is None else f"{norm:.4g}"
+
+
+def _print_backtest(found: Backtest) -> None:
+    print_sentences(*found.sentences, *found.notes)
+    names = (
+        "known up to",
+        "forecast",
+        "low",
+        "high",
+        "came",
+        "error",
+        "last value",
+        "√t fit",
+        "inside",
+        "method",
+    )
+    rows = [
+        (
+            f"{row.known:,}",
+            *(f"{value:.5g}" for value in (row.value, row.low, row.high, row.actual)),
+            *(f"{error:+.1%}" for error in (row.error, row.error_last, row.error_sqrt)),
+            "yes" if row.inside else "no",
+            row.method,
+        )
+        for row in found.rows
+    ]
+    print_table(names, rows)

@@ -158,9 +158,23 @@ At = Annotated[float, option("--at", "X", "Scale the model by this power of two 
 # -- how training continues, for a forecast -------------------------------------------
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt", "wsd")
-To = Annotated[int, option("--to", "STEP", "The step to forecast.")]
+To = Annotated[int | None, option("--to", "STEP", "The step to forecast.")]
+BacktestFlag = Annotated[
+    bool,
+    typer.Option("--backtest", help="Forecast the last step from earlier parts of the series, and compare."),
+]
 LaterRate = Annotated[
-    float | None, option("--lr", "X", "Learning rate from now on. [default: the last recorded one]")
+    str | None,
+    option(
+        "--lr",
+        "X",
+        "Learning rate from now on, or a schedule from step 0: cosine:3e-4:1e-5:100000. "
+        "[default: the last recorded one]",
+    ),
+]
+PlanFile = Annotated[
+    str | None,
+    option("--plan", "FILE", "A table with the columns step, lr and perhaps weight_decay."),
 ]
 LaterDecay = Annotated[
     float | None, option("--weight-decay", "X", "Weight decay from now on. [default: the last recorded one]")
@@ -267,5 +281,6 @@ def plan(
     weight_decay: LaterDecay = None,
     schedule: LaterSchedule = None,
     momentum: Momentum = 0.9,
+    table: PlanFile = None,
 ) -> None:
     """How training continues."""

@@ -7,7 +7,7 @@ import pytest
 
 import normscope as ns
 from normscope.errors import NormscopeError, SeriesError, UsageError
-from normscope.theory.logs import log_table, tfrecords
+from normscope.theory.logs import delimited_text, event_files, log_table, tfrecords
 from normscope.theory.logs.log_registry import read_log
 from normscope.theory.measures.log_series import log_series
 
@@ -30,7 +30,7 @@ BAD = [
     ("step,norm\n1e300,1\n", "2\\^53"),
     ("step,norm\n0.5,1\n1.0,2\n", "whole numbers; the step column has 0.5"),
     ("step,norm\n1,\n2,NaN\n", "'norm' has no values"),
-    ("step,norm,norm\n1,2,3\n", "several columns can be meant norm \\(column 2\\), norm \\(column 3\\)"),
+    ("step,norm,norm\n1,2,3\n", "several columns can be the norm: norm \\(column 2\\), norm \\(column 3\\)"),
     ('{"step": [1, 2], "norm": [1]}', "different lengths"),
     ('{"step": 1}', "no column of values"),
     ("[1, 2]", "entry 1: expected an object"),
@@ -122,7 +122,19 @@ def test_a_text_of_times_does_not_make_a_restart_a_long_table(tmp_path):
     path = tmp_path / "log.csv"
     rows = [f"{step},2024-01-{day:02} 10:00:{step:02},{step}" for day in (1, 2) for step in range(10)]
     path.write_text("\n".join(["step,date,norm", *rows]))
-    assert len(log_series(path)) == 20
+    found = log_series(path)
+    assert len(found) == 10 and "10 points repeat a step" in found.notes[-1][:25]
+
+
+def test_rows_out_of_order_are_sorted_for_every_command(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,norm\n20,5\n10,4\n0,3\n10,4.5\n")
+    found = log_series(path)
+    assert (found.steps.tolist(), found.values.tolist()) == ([0, 10, 20], [3, 4.5, 5])
+    page = ns.report(path, tmp_path / "r.html").read_text("utf-8")
+    assert "grew from 3.000 at step 0 to 5.000 at step 20" in page and "repeats a step" in page
+    said = ns.compare(path, path).sentences
+    assert sum("repeats a step" in sentence for sentence in said) == 2
 
 
 # -- damaged files --------------------------------------------------------------------------------
@@ -188,6 +200,15 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(log_table, "MOST_CELLS", 20)
     with pytest.raises(SeriesError, match="too large: 20 rows of 4 columns"):
         read_log(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(delimited_text, "LONGEST_LINE", 30)
+    path.write_text("step,norm\n0,1\n1," + "2" * 50)
+    with pytest.raises(SeriesError, match="a line of more than 30 characters"):
+        read_log(path)
+    monkeypatch.setattr(event_files, "_MOST_FOLDERS", 2)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    with pytest.raises(UsageError, match="more than 2 folders; name the folder of one run"):
+        read_log(tmp_path)
     monkeypatch.undo()
     events = write_events(tmp_path / "events")
     monkeypatch.setattr(tfrecords, "LARGEST_RECORD", 10)

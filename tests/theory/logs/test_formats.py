@@ -315,7 +315,7 @@ def test_a_folder_with_two_kinds_of_logs_is_refused(tmp_path):
 def test_json_of_pandas(tmp_path, orient):
     path = tmp_path / "log"
     if orient == "list":
-        path.write_text(json.dumps(frame().to_dict("list"), indent=1))
+        path.write_text(json.dumps({"name": "x", "history": frame().to_dict("list")}, indent=1))
     else:
         frame().to_json(
             path,
@@ -358,7 +358,9 @@ def test_parquet(tmp_path, writer):
         import pyarrow.parquet
 
         nested = [{"norm": norm} for norm in NORMS.tolist()]
-        pyarrow.parquet.write_table(pyarrow.table({"step": STEPS, "weights": nested}), path)
+        pyarrow.parquet.write_table(
+            pyarrow.table({"step": STEPS, "weights": nested, "lists": [[1]] * 20}), path
+        )
     assert is_the_series(log_series(path), "weights.norm" if writer == "pyarrow" else "norm")
 
 

@@ -75,6 +75,7 @@ HEADERS = [
     ("epoch,step,param_norm_step,loss_step", "param_norm_step"),
     ("epoch,grad_2.0_norm_total,step,train_loss_step", ASKS),
     ("trainer/global_step,param_norm,lr-AdamW/pg1,lr-AdamW/pg2,lr-AdamW-weight_decay", "param_norm"),
+    ("epoch,step,hp_metric", ASKS),
     # others
     ("num_updates,loss,ppl,wps,ups,gnorm,clip", ASKS),  # fairseq
     ("iteration,lm loss,params norm,grad norm,learning rate,loss scale", "params norm"),  # Megatron

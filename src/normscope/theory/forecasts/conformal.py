@@ -4,7 +4,7 @@ The half-width is a distance from the forecast (a difference of logarithms for a
 a norm reaches zero). It adds up five terms, each with a factor:
 
     MOVE·s·|move| + SPREAD·s·spread       for the share s that trends and laws have in the forecast
-    STEERED·d·|move| + ERROR·d·worst      for the share d that the dynamics have
+    STEERED·d·(|move| + 0.08·h) + ERROR·d·worst      for the share d that the dynamics have
     SWING·(1 − trust)·√swing              for the last value
 
 `move` is the distance of the forecast from the last value, `spread` the standard deviation between local
@@ -22,7 +22,8 @@ from normscope.theory.forecasts.candidates import DYNAMICS, LAST, TRENDS
 from normscope.theory.forecasts.combination import Combination
 from normscope.theory.laws.laws import Array
 
-MOVE, SPREAD, STEERED, ERROR, SWING = 0.3, 1.2, 0.25, 0.2, 1.6
+MOVE, SPREAD, STEERED, ERROR, SWING = 0.55, 1.2, 0.32, 0.3, 1.7
+STEADY_DRIFT = 0.08  # growth and decay that nearly cancel are each uncertain
 FULL_HORIZON = 0.2876  # log 4/3: a forecast by a third of what is known
 UNKNOWN_SWING = 0.25  # without a backtest: what a norm may do while the run doubles
 _LEAST = 1e-6  # no interval has zero width: sums are exact to about this
@@ -40,7 +41,7 @@ def features(found: Combination, ahead: Array, moved: Array) -> Array:
         [
             (1 - steered) * np.abs(moved),
             (1 - steered) * found.trust * _spread(found, ahead),
-            steered * np.abs(moved),
+            steered * (np.abs(moved) + STEADY_DRIFT * found.past.horizon(ahead)),
             steered * worst * shrink,
             (1 - found.trust) * np.sqrt(swing) * shrink,
         ]

@@ -21,10 +21,9 @@ from normscope.theory.forecasts.forecast_wording import forecast_sentences
 from normscope.theory.forecasts.group_outlook import joint_equilibrium, outlooks
 from normscope.theory.forecasts.past import Past
 from normscope.theory.forecasts.plan import DEFAULT_MOMENTUM, Plan, main_group, out_of_range
-from normscope.theory.forecasts.rate_sources import KnownRates, known_rates, recorded_groups
+from normscope.theory.forecasts.rate_sources import KnownRates, is_norm, known_rates, recorded_groups
 from normscope.theory.laws.growth import MIN_POINTS
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
 from normscope.theory.measures.time_series import LARGEST_STEP, Series, clean_series
 
@@ -61,14 +60,14 @@ def forecast(
     selection = Selection(measure, "total", scope, stage, since, until)
     with opened_run(source) as run:
         series = load_one(run or source, selection, MIN_POINTS)
-        is_norm = series.unit == "norm" or (run is None and series.unit not in MEASURES)
-        if plan.given and not is_norm:
+        steered = is_norm(series, run)
+        if plan.given and not steered:
             raise UsageError(
                 f"learning rate, weight decay, schedule and momentum predict the norm, not {series.unit}; "
                 "leave them out, or forecast the norm"
             )
         whole = load_one(run or source, replace(selection, until=None), MIN_POINTS)
-        groups, notes = recorded_groups(run or source, whole, scope, stage) if is_norm else ((), ())
+        groups, notes = recorded_groups(run or source, whole, scope, stage) if steered else ((), ())
     found = forecast_series(series, to, plan, groups)
     return replace(found, notes=(*found.notes, *notes))
 

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from normscope.errors import UsageError
+from normscope.run import Run
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
 from normscope.theory.forecasts.past import groups_known_at
 from normscope.theory.forecasts.plan import Plan, planned
 from normscope.theory.logs.rate_columns import recorded_rates
+from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
 
@@ -32,6 +34,11 @@ class KnownRates:
     futures: tuple[Rates, ...] = ()
     forced: bool = False
     notes: tuple[str, ...] = ()
+
+
+def is_norm(series: Series, run: Run | None) -> bool:
+    """Whether rates say anything about a series: the norm of a run, or a column that may be one."""
+    return series.unit == "norm" or (run is None and series.unit not in MEASURES)
 
 
 def recorded_groups(

@@ -22,7 +22,7 @@ _STAYS = 0.6  # the share of a jump that is still there in the median of the poi
 
 
 @dataclass(frozen=True)
-class Part:
+class FittedPart:
     """The points from `begin` on are fitted.
 
     `resets` are the steps of the first points after jumps, `jump` the values on both sides of the last one.
@@ -36,7 +36,7 @@ class Part:
     notes: tuple[str, ...] = ()
 
 
-def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Part:
+def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> FittedPart:
     """The part of a cleaned series that is fitted."""
     jumps = resets(values)
     begin = jumps[-1] if jumps and _can_be_fitted(values[jumps[-1] :]) else 0
@@ -51,7 +51,7 @@ def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Par
             )
             begin = settled
     varying = rates.ends(steps[begin], steps[-1]) if rates is not None else ""
-    return Part(begin, tuple(int(steps[i]) for i in jumps), jump, varying, tuple(notes))
+    return FittedPart(begin, tuple(int(steps[i]) for i in jumps), jump, varying, tuple(notes))
 
 
 def _can_be_fitted(values: Array) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.theory.laws.evidence import isolated
-from normscope.theory.laws.fit_parts import Part
+from normscope.theory.laws.fit_parts import FittedPart
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.law_choice import Choice, Verdict
 from normscope.theory.laws.laws import PAPER_LAW, Array, Law
@@ -34,7 +34,7 @@ class Told:
         return f"{name} ({self.laws[name].formula}, R² {self.r2[name]:.5f})"
 
 
-def growth_sentences(told: Told, part: Part, falls: bool) -> tuple[str, ...]:
+def growth_sentences(told: Told, part: FittedPart, falls: bool) -> tuple[str, ...]:
     """The choice, what would settle it, the exponent, and how well the paper's law fits."""
     if told.choice.verdict == "none":
         parts = [_none(told, part), _what_would_help(told.choice, part), _descriptions(told)]
@@ -44,7 +44,7 @@ def growth_sentences(told: Told, part: Part, falls: bool) -> tuple[str, ...]:
     return tuple(sentence for sentence in parts if sentence)
 
 
-def _choice(told: Told, part: Part, falls: bool) -> str:
+def _choice(told: Told, part: FittedPart, falls: bool) -> str:
     choice, name, best = told.choice, told.name, told.best
     if not choice.judged:
         return f"{name}: too few points to choose a law; {best} is closest."
@@ -77,7 +77,7 @@ def _claim(told: Told, falls: bool) -> str:
     return f"{told.name} {verb} by the law {told.best}{exactly}{meaning}."
 
 
-def _none(told: Told, part: Part) -> str:
+def _none(told: Told, part: FittedPart) -> str:
     """That no law is claimed, and why, with the numbers."""
     doubt, start = told.choice.doubt, f"{told.name}: none of these laws holds"
     assert doubt is not None
@@ -108,7 +108,7 @@ def _descriptions(told: Told) -> str:
     return f"As descriptions, {joined(close)} hardly differ (R² within {SAME_R2:g})."
 
 
-def _what_would_help(choice: Choice, part: Part) -> str:
+def _what_would_help(choice: Choice, part: FittedPart) -> str:
     if part.resets:
         last = part.resets[-1]
         if part.begin:

@@ -85,7 +85,16 @@ def at_bounds(fit: Fit, steps: Array) -> bool:
 
 def robust_deviation(residuals: Array) -> float:
     """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
-    return 1.4826 * float(np.median(np.abs(residuals)))
+    return 1.4826 * quick_median(np.abs(residuals))
+
+
+def quick_median(values: Array) -> float:
+    """np.median of finite values, without its overhead; of no values, NaN."""
+    half = len(values) // 2
+    if not half:
+        return float(np.mean(values)) if len(values) else float("nan")
+    parts = np.partition(values, (half - 1, half))
+    return float(parts[half] if len(values) % 2 else (parts[half - 1] + parts[half]) / 2)
 
 
 def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
@@ -171,6 +180,8 @@ def squared_rss(rows: Array, values: Array, near: Array, metric: Metric) -> Arra
 
 def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
     """Coefficients (grid, terms) and residual sums (grid,) of `wanted` on rows (grid, terms, points)."""
+    if len(rows) == 1:
+        return _project_one(rows[0], wanted)
     norms = np.sqrt(np.einsum("gkn,gkn->gk", rows, rows))
     usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
     norms = np.where(usable[:, None], norms, 1.0)
@@ -182,6 +193,18 @@ def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
     rest = wanted - np.einsum("gk,gkn->gn", solved, unit)
     rss = np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
     return solved / norms, rss
+
+
+def _project_one(rows: Array, wanted: Array) -> tuple[Array, Array]:
+    """`_project` for a grid of one, which is what every step of a fit asks for, with less overhead."""
+    gram = rows @ rows.T
+    norms = np.sqrt(gram.diagonal())
+    if not (norms.min() > 0 and norms.max() < np.inf):  # NaN is neither
+        return np.zeros((1, len(rows))), np.full(1, np.inf)
+    unit = gram / (norms[:, None] * norms) + 1e-15 * np.eye(len(rows))
+    solved = _solved(unit[None], (rows @ wanted / norms)[None])[0] / norms
+    rest = wanted - solved @ rows
+    return solved[None], np.array([rest @ rest])
 
 
 def _solved(gram: Array, right: Array) -> Array:

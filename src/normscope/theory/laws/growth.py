@@ -15,7 +15,7 @@ from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.laws.claims import Doubt
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
-from normscope.theory.laws.fit_parts import Part, part_of
+from normscope.theory.laws.fit_parts import FittedPart, part_of
 from normscope.theory.laws.fit_wording import Told, fit_notes, growth_sentences
 from normscope.theory.laws.fitting import Fit, Metric, aicc, at_bounds, fit_law, r_squared
 from normscope.theory.laws.intervals import Interval, free_exponent
@@ -232,7 +232,7 @@ def _own_fits(own: Mapping[str, Law], steps: Array, values: Array) -> dict[str, 
     return {name: fit for name, fit in fits.items() if fit is not None}
 
 
-def _claimed(choice: Choice, part: Part) -> Choice:
+def _claimed(choice: Choice, part: FittedPart) -> Choice:
     """The choice, without a claim that a reset or changing rates forbid."""
     if part.resets:
         return choice.without_claim(Doubt("reset"))

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, robust_deviation
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, quick_median, robust_deviation
 from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
 
 DRAWS = 399
 _GRID = 61
-_SHARED = 24  # rows that stand for all shapes of the grid
+_SHARED = 6  # shapes that stand for all of the grid
+_CHECKED = 13  # every so many rows it is checked that they do
 _WIDTH = 7.0  # half-width of the searched range, in standard errors
 _MAX_PHI = 0.97
 _ROUNDING = 1e-6  # half the width of an interval at least: a shape is not known better than that
@@ -65,7 +66,7 @@ def autocorrelation(residuals: Array, parameters: int) -> float:
     Residuals of a fit with k parameters to n points look less correlated than the errors are, by about
     (k + (2 + k)·φ)/n (Marriott and Pope 1954 for the mean; each parameter removes as much again).
     """
-    spread = robust_deviation(residuals - np.median(residuals))
+    spread = robust_deviation(residuals - quick_median(residuals))
     kept = np.clip(residuals, -4 * spread, 4 * spread) if spread > 0 else residuals
     power = float(kept @ kept)
     if len(residuals) < 6 or power == 0.0:
@@ -144,19 +145,26 @@ def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Arr
     errors = metric.apply(errors.T).T if metric.phi or (metric.roots != 1).any() else errors
     shapes = _local_grid(fit, steps, standard_error(fit, steps, errors, metric))
     bases = np.stack([fit.law.basis(steps, float(q)) for q in shapes])
-    unit = _orthonormal(metric.apply(bases)).reshape(-1, len(steps))
+    unit = _orthonormal(metric.apply(bases))
     curve = metric.apply(fit.law.value(steps, fit.params))
-    explained = np.square(_products(unit, errors) + (unit @ curve)[:, None])
+    explained = np.square(_products(unit, errors) + (unit @ curve).reshape(-1, 1))
     return _refine(shapes, explained.reshape(len(shapes), -1, errors.shape[1]).sum(axis=1))
 
 
 def _products(rows: Array, errors: Array) -> Array:
-    """rows @ errors, through the few directions that neighbouring shapes share, if that loses nothing."""
-    few, _ = np.linalg.qr(rows[np.unique(np.linspace(0, len(rows) - 1, _SHARED).astype(int))].T)
-    shares = rows @ few
-    if np.abs(shares @ few.T - rows).max() > 1e-9 * np.abs(rows).max():
-        return rows @ errors
-    product: Array = shares @ (few.T @ errors)
+    """Rows (grid, terms, points) @ errors, through directions that neighbouring shapes share.
+
+    A few shapes span the others of a narrow grid to rounding; if they do not, the product is taken as it
+    is. One direction at a time: threads of the linear algebra would cost more here than they save.
+    """
+    shown = rows[np.linspace(0, len(rows) - 1, _SHARED).astype(int)[1:], -1]
+    few = np.ascontiguousarray(np.linalg.qr(np.concatenate([rows[0], shown]).T)[0].T)
+    flat = rows.reshape(-1, rows.shape[-1])
+    shares = np.einsum("sn,rn->sr", flat, few)
+    missed = np.einsum("sr,rn->sn", shares[::_CHECKED], few) - flat[::_CHECKED]
+    if np.abs(missed).max() > 1e-8 * np.abs(flat).max():
+        return flat @ errors
+    product: Array = np.einsum("sr,rd->sd", shares, np.stack([errors.T @ one for one in few]))
     return product
 
 

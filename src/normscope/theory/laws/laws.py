@@ -87,7 +87,10 @@ EXPONENTS = (0.01, 5.0)
 
 
 def _with_constant(*terms: Array) -> Array:
-    return np.stack([*terms, np.ones_like(terms[0])])
+    rows = np.ones((len(terms) + 1, len(terms[0])))
+    for row, term in zip(rows, terms, strict=False):
+        row[:] = term
+    return rows
 
 
 def _powered(exponent: float) -> Basis:

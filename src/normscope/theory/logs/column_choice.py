@@ -135,7 +135,7 @@ def _only(table: LogTable, candidates: Sequence[str], certain: bool = True) -> s
     shown = candidates or [name for name in table.columns if kind_of(name) not in ("step", "bound")]
     if not shown:
         raise SeriesError(_no_values(table))
-    which = "several columns can be meant" if certain else "no column is called a norm; there are"
+    which = "several columns can be the norm:" if certain else "no column is called a norm; it has"
     raise UsageError(
         f"{table.place}: {which} {_listed(shown)}; "
         f"choose one with --column NAME (in Python: measure={shown[0]!r})"

@@ -55,7 +55,7 @@ KINDS: Mapping[str, frozenset[str]] = {
     "score": _words(
         "acc, accuracy, f1, bleu, rouge, auc, auroc, precision, recall, em, score, mrr, exact match, "
         "top1, top5, map, iou, wer, cer, mcc, pearson, spearman, r2, reward, return, returns, correct, "
-        "win rate, success"
+        "win rate, success, hp metric"
     ),
     "gradient or update": _words(
         "grad, grads, gradient, gradients, gnorm, gradnorm, update, updates, delta, diff, difference, change"

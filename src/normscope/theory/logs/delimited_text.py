@@ -17,6 +17,7 @@ from normscope.theory.logs.log_table import LogTable, check_size, unique_names
 
 _DELIMITERS = ",\t;"
 _CHUNK = 20_000
+LONGEST_LINE = 4 << 20
 _EXPECTED = "expected a header line (step,norm) and one line per checkpoint"
 _SOME = 5
 
@@ -46,8 +47,17 @@ def read_delimited(place: Path) -> LogTable:
     return build_table(place, kind, cells, count, notes)
 
 
+def _lines(place: Path, file: TextIO) -> Iterator[str]:
+    """The lines that are not comments, none of them longer than memory allows."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise SeriesError(f"{place} has a line of more than {LONGEST_LINE:,} characters; is it a table?")
+        if not line.startswith("#"):
+            yield line
+
+
 def _header(place: Path, file: TextIO) -> tuple[list[str], str]:
-    line = next((line for line in file if line.strip() and not line.startswith("#")), None)
+    line = next((line for line in _lines(place, file) if line.strip()), None)
     if line is None:
         raise SeriesError(f"{place} is empty; {_EXPECTED}")
     delimiter = max(_DELIMITERS, key=lambda one: len(next(csv.reader([line], delimiter=one))))
@@ -70,7 +80,7 @@ def _read_rows(
     cells = {name: ColumnCells() for name in names}
     count = 0
     notes: list[str] = []
-    reader = csv.reader((line for line in file if not line.startswith("#")), delimiter=delimiter)
+    reader = csv.reader(_lines(place, file), delimiter=delimiter)
     rows = _rows(place, reader, len(names), notes)
     while chunk := list(islice(rows, _CHUNK)):
         numbers, kept = [number for number, _ in chunk], [row for _, row in chunk]

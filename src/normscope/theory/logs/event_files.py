@@ -7,9 +7,10 @@ https://github.com/tensorflow/tensorboard/tree/master/tensorboard/compat/proto (
 
 from __future__ import annotations
 
-import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from normscope.theory.logs.log_table import LogTable, check_size
 from normscope.theory.logs.tfrecords import is_record_file, read_records, verify
 from normscope.words import some
 
-_NAME = re.compile(r"events\.out\.tfevents\..*")
+_MARK = "tfevents"  # in the name of every event file, as TensorBoard looks for it
 _DEPTH = 4  # folders below the given one that are searched
 _MOST_FOLDERS = 10_000
 
@@ -29,8 +30,8 @@ _MOST_FOLDERS = 10_000
 class TagPoints:
     """The points of one tag so far, in the order of the files."""
 
-    steps: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
     file: int = 0
     dropped: int = 0
 
@@ -38,8 +39,8 @@ class TagPoints:
         """Forget the points from `step` on: a run that continued from there wrote them again."""
         kept = [i for i, known in enumerate(self.steps) if known < step]
         self.dropped += len(self.steps) - len(kept)
-        self.steps = [self.steps[i] for i in kept]
-        self.values = [self.values[i] for i in kept]
+        self.steps = array("q", [self.steps[i] for i in kept])
+        self.values = array("d", [self.values[i] for i in kept])
 
     def add(self, step: int, value: float, file: int) -> None:
         """Add a point; the first one of a later file may go back to an earlier step."""
@@ -108,13 +109,16 @@ def _files(place: Path) -> list[Path]:
 
 def _event_files(folder: Path) -> list[Path]:
     """The event files of one folder, in the order in which they were begun: their names contain the time."""
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
+    found = [path for path in folder.iterdir() if _MARK in path.name and path.is_file()]
     return sorted(found, key=lambda path: path.name)
 
 
 def _runs(place: Path) -> list[Path]:
     """The folders with event files: the given one, or those below it."""
-    return [folder for folder in _folders(place, _DEPTH) if _event_files(folder)]
+    folders = list(islice(_folders(place, _DEPTH), _MOST_FOLDERS))
+    if len(folders) == _MOST_FOLDERS:
+        raise UsageError(f"{place} contains more than {_MOST_FOLDERS:,} folders; name the folder of one run")
+    return [folder for folder in folders if _event_files(folder)]
 
 
 def _folders(place: Path, depth: int) -> Iterator[Path]:

@@ -32,7 +32,14 @@ def read_json(place: Path) -> LogTable:
     long = {name: cells for name, cells in columns.items() if cells is not None}
     if not long:
         return table_of_records(place, "JSON object", [(1, flat(document))])
-    return _of_columns(place, long)
+    return _of_columns(place, _without_common_prefix(long))
+
+
+def _without_common_prefix(columns: dict[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """The columns without the name of the one object that contains them all: history.step is step."""
+    while len({name.partition(".")[0] for name in columns}) == 1 and all("." in name for name in columns):
+        columns = {name.partition(".")[2]: cells for name, cells in columns.items()}
+    return columns
 
 
 def read_document(place: Path) -> Any:

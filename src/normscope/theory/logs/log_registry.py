@@ -38,7 +38,7 @@ LOG_FORMATS: tuple[LogFormat, ...] = (
     LogFormat("JSON", is_json, read_json),
     LogFormat("a CSV or TSV file", is_delimited, read_delimited),
 )
-FORMAT_NAMES = joined([known.name for known in LOG_FORMATS])
+FORMAT_NAMES = ", ".join(known.name for known in LOG_FORMATS)
 
 
 def read_log(path: str | Path) -> LogTable:

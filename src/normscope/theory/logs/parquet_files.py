@@ -22,7 +22,8 @@ def read_parquet(place: Path) -> LogTable:
     parquet = require("pyarrow.parquet", "parquet", f"reading {place.name}")
     with parquet.ParquetFile(place) as file:
         check_size(place, file.metadata.num_rows, file.metadata.num_columns)
-        table = file.read()
+        kept = [field.name for field in file.schema_arrow if _is_struct(field.type) or _is_cell(field.type)]
+        table = file.read(columns=kept)
     columns, labels, bad = {}, {}, {}
     while any(_is_struct(field.type) for field in table.schema):
         table = table.flatten()
@@ -45,6 +46,10 @@ def _index(table: Any) -> dict[str, Any]:
         for index in ranges
         if len(range(index["start"], index["stop"], index["step"])) == table.num_rows
     }
+
+
+def _is_cell(kind: Any) -> bool:
+    return _is_number(kind) or _is_text(kind)
 
 
 def _is_struct(kind: Any) -> bool:

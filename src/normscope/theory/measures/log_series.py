@@ -8,7 +8,7 @@ from normscope.errors import UsageError
 from normscope.theory.logs.column_choice import ChosenPoints, chosen_points
 from normscope.theory.logs.column_words import is_rate, metric
 from normscope.theory.logs.log_registry import read_log
-from normscope.theory.measures.time_series import Series
+from normscope.theory.measures.time_series import Series, in_order
 
 
 def log_series(path: str | Path, column: str | None = None) -> Series:
@@ -26,4 +26,5 @@ def schedule_series(path: str | Path) -> Series:
 
 
 def _series(path: str | Path, points: ChosenPoints) -> Series:
-    return Series(str(path), points.steps, points.values, unit=metric(points.column), notes=points.notes)
+    unit = metric(points.column)
+    return in_order(Series(str(path), points.steps, points.values, unit=unit, notes=points.notes))

@@ -144,6 +144,13 @@ def clean_series(series: Series, limit: int = MAX_POINTS) -> Cleaned:
     return Cleaned(kept, tuple(notes), len(series))
 
 
+def in_order(series: Series) -> Series:
+    """The series by increasing steps, with the last value of each; its notes say what was changed."""
+    notes: list[str] = []
+    kept = _unique(series, notes)
+    return replace(kept, notes=(*series.notes, *notes))
+
+
 def _finite(series: Series, notes: list[str]) -> Series:
     good = np.isfinite(series.values)
     if good.all():
@@ -163,7 +170,8 @@ def _unique(series: Series, notes: list[str]) -> Series:
     last = np.append(np.diff(steps[order]) > 0, True)
     repeated = int(len(steps) - last.sum())
     if repeated:
-        notes.append(f"{repeated} points repeat a step: the last value given for each step was used")
+        what = "1 point repeats a step" if repeated == 1 else f"{repeated} points repeat a step"
+        notes.append(f"{what}: the last value given for each step was used")
     return replace(series, steps=steps[order][last], values=series.values[order][last])
 
 

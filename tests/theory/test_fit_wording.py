@@ -1,0 +1,98 @@
+"""What is said about a fit: never more than was found."""
+
+import numpy as np
+import pytest
+
+from normscope.cli.fit import _group_row, _law_row
+from normscope.theory.answer import highlights
+from normscope.theory.laws.groups import GroupFit, fit_groups
+from normscope.theory.laws.growth import fit_growth, fit_series
+from normscope.theory.laws.intervals import Interval
+from normscope.theory.laws.laws import EXPONENTS
+from normscope.theory.measures.time_series import Series
+from normscope.views.figures.exponents import growth_figure
+from normscope.views.figures.growth import fit_figure, section
+from normscope.views.reports.summary import facts
+
+STEPS = np.arange(0, 60_000, 600)
+NOISE = np.random.default_rng(0).standard_normal(len(STEPS))
+
+
+def fitted(values, steps=STEPS):
+    return fit_growth((steps, values))
+
+
+HUMP = 100 + 40 * np.sin(STEPS / 12_000) + 0.3 * NOISE
+
+
+def test_a_falling_series_does_not_grow():
+    fit = fitted(300 - np.sqrt(STEPS) + 0.2 * NOISE)
+    assert fit.decided and " falls by the law sqrt " in fit.sentences[0]
+    assert "grow" not in " ".join(fit.sentences)
+    assert " grows by the law sqrt " in fitted(300 + np.sqrt(STEPS) + 0.2 * NOISE).sentences[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_laws_hardly_differ_only_where_they_do(seed):
+    rng = np.random.default_rng(seed)
+    values = 100 + 30 * np.cumsum(rng.standard_normal(100)) / 10 + 0.1 * rng.standard_normal(100)
+    fit = fitted(values)
+    named = [sentence for sentence in fit.sentences if "hardly differ" in sentence]
+    for sentence in named:
+        laws = [law for law in fit.laws if f" {law.name}" in sentence.replace(",", " ")]
+        shown = [law.r2 for law in laws if law.name in fit.hardly_differ]
+        assert len(shown) > 1 and max(law.r2 for law in fit.laws) - min(shown) <= 0.001
+
+
+def test_an_exponent_at_an_end_of_its_range_is_not_an_estimate():
+    fit = fitted(np.exp(STEPS / 3000.0))
+    assert fit.exponent is None and any("stopped at its high end" in text for text in fit.sentences)
+    assert fit.law("power").at_bounds == ("p",)
+    assert fit.law("power").params["p"] == pytest.approx(EXPONENTS[1])
+    assert "p at the end of its range" in _law_row(fit.law("power"))[-1]
+    table = section(fit.data, fit).parts[-1]
+    (row,) = [row for row in table.rows if row[0] == "power"]
+    assert "p at the end of its range" in row[2]
+
+
+def test_an_interval_as_wide_as_the_search_is_not_shown():
+    fit = fitted(100 + NOISE)
+    assert fit.exponent is None or fit.exponent.high - fit.exponent.low < 0.9 * (EXPONENTS[1] - EXPONENTS[0])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.53, 0.588, "0.559, 95 % interval 0.530 to 0.588"),
+        (0.558999, 0.559001, "0.5590000, 95 % interval 0.5589990 to 0.5590010"),
+    ],
+)
+def test_both_ends_of_an_interval_can_be_told_apart(low, high, text):
+    assert str(Interval(0.559, low, high)) == text
+
+
+def test_no_place_claims_a_law_where_there_is_none():
+    fit = fit_series(Series("norm", STEPS, HUMP, unit="norm"))
+    assert fit.verdict == "none"
+    (law, *_) = [fact for fact in facts(highlights(fit.data, fit)) if fact.label.startswith("Law")]
+    assert law.value == "none" and "clear" not in law.note and law.note.startswith("closest")
+    assert "no law holds" in fit_figure(fit.data, fit).title
+
+
+def test_the_choice_is_clear_only_for_one_law():
+    said = {}
+    for values in (300 + np.sqrt(STEPS) + 0.2 * NOISE, HUMP, 300 + np.sqrt(STEPS) + 12 * NOISE):
+        fit = fit_series(Series("norm", STEPS, values, unit="norm"))
+        (law, *_) = [fact for fact in facts(highlights(fit.data, fit)) if fact.label.startswith("Law")]
+        said[fit.verdict] = "the choice is clear" in law.note
+    assert said == {"one law": True, "none": False, "several laws": False}
+
+
+def test_groups_show_their_verdict_and_no_infinity():
+    group = GroupFit("0", "power", False, 0.9, None, None, None, None, None, False, "none")
+    assert _group_row(group) == ["0", "none (closest: power)", "0.90000", "–", "–", "–", ""]
+    found = fit_groups((STEPS, np.sqrt(STEPS)), by="total")
+    assert found.groups[0].growth is None and found.groups[0].verdict == "one law"
+    assert "∞" not in growth_figure(found).title and "inf" not in growth_figure(found).title
+    hump = fit_groups((STEPS, HUMP), by="total")
+    assert any("No law can be claimed" in sentence for sentence in hump.sentences)

@@ -120,7 +120,7 @@ def test_other_decays_agree_with_the_command_that_is_named(advice):
     (group,) = shown(found)["groups"]
     assert group["equilibrium"]["norm"] == pytest.approx(found.evidence[f"rest at decay {decay:g}"])
     assert group["equilibrium"]["steps"] == found.evidence[f"steps at decay {decay:g}"]
-    assert f"{group['equilibrium']['norm']:.3g}" in found.sentence
+    assert f"{group['equilibrium']['norm']:.4g}" in found.sentence
 
 
 def test_rest_agrees_with_the_command_that_is_named(advice):

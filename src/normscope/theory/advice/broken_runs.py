@@ -22,7 +22,7 @@ def unsound(known: RunEvidence) -> Judgement:
         return Judgement(missing=True)
     sentence = unsound_sentence(known.findings)
     if sentence is None:
-        return Judgement(checked=f"the {len(known.norms)} points form a sound series")
+        return Judgement(checked=f"no finding speaks against the {len(known.norms)} points")
     sure = [finding for finding in known.findings if finding.confidence >= SURE]
     worst = max(sure, key=lambda finding: finding.confidence)
     said = f"{sentence} Repair this before believing anything else here."

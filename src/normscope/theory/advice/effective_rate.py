@@ -15,7 +15,6 @@ from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error, times
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.interval_sums import IntervalSums
-from normscope.theory.forecasts.plan import main_group
 from normscope.theory.laws.laws import Array
 
 WINDOW = 0.1  # the share of the records that counts as the beginning, and as now
@@ -109,7 +108,7 @@ def _causes(norm: float, updates: float) -> str:
 def _fall(known: RunEvidence, updates: IntervalSums) -> _Fall | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         turned = np.sqrt(updates.sumsq_delta / updates.sumsq_previous)
-    rates = main_group(known.groups).rates.at(updates.steps)[0]
+    rates = known.main.rates.at(updates.steps)[0]
     kept = np.isfinite(turned) & (turned > 0) & (rates > 0)
     if kept.sum() < FEWEST:
         return None
@@ -130,7 +129,7 @@ def idle_end(known: RunEvidence) -> Judgement:
     if updates is None or not known.groups or len(updates.steps) < FEWEST:
         return Judgement(missing=updates is None or not known.groups)
     steps, cut = updates.steps, float(updates.steps[0] + 2 / 3 * np.ptp(updates.steps))
-    rates = main_group(known.groups).rates.at(steps)[0]
+    rates = known.main.rates.at(steps)[0]
     late = steps > cut
     if late.all() or not rates[~late].mean() > 0 or rates[late].mean() >= LOWERED * rates[~late].mean():
         return Judgement()

@@ -23,7 +23,6 @@ from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.dynamics import Equilibrium
 from normscope.theory.dynamics.group_dynamics import group_equilibrium
 from normscope.theory.dynamics.rate_groups import RateGroup
-from normscope.theory.forecasts.plan import main_group
 from normscope.words import joined
 
 MATTERS = 0.1  # a group with less of ρ² decides nothing about the norm
@@ -196,7 +195,7 @@ def other_decays(known: RunEvidence, each: Resting) -> tuple[str, dict[str, floa
     lr, decay = each.group.last_rates
     others: tuple[float, ...] = (decay / 10, decay * 10) if decay else _usual(each.group)
     words, numbers, shown = [], dict[str, float | str](), None
-    if not decay and main_group(known.groups).last_rates[1]:
+    if not decay and known.main.last_rates[1]:
         others = ()  # no option of `forecast` gives decay to a group that has none while others have some
     for other in others:
         found = group_equilibrium(each.group, lr, other)
@@ -225,7 +224,7 @@ def _usual(group: RateGroup) -> tuple[float, float]:
 
 def _option(known: RunEvidence, group: RateGroup, decay: float) -> float:
     """The --weight-decay that gives this group `decay`: the option is that of the largest trained group."""
-    main, own = main_group(known.groups).last_rates[1], group.last_rates[1]
+    main, own = known.main.last_rates[1], group.last_rates[1]
     return decay * main / own if main and own else decay
 
 

@@ -81,6 +81,11 @@ class RunEvidence:
         kept = (_between(each, chosen.since, chosen.until) for each in found)
         return tuple(sorted((g for g in kept if len(g.steps)), key=lambda g: -float(g.sumsq[-1])))
 
+    @property
+    def main(self) -> RateGroup:
+        """The largest group that is trained, whose rates a plan of `forecast` gives."""
+        return next((each for each in self.groups if each.rates.lr.any()), self.groups[0])
+
     @cached_property
     def forecast(self) -> Forecast | None:
         """The forecast at twice the last step; None where there are too few points."""

@@ -8,12 +8,16 @@ from normscope.words import printable
 
 
 def sections(found: AdviceList | None) -> list[Section]:
-    """The advice, the most urgent first, and what could not be judged below it; none without advice."""
+    """The advice, the most urgent first, and what could not be judged below it; none without advice.
+
+    That the series is not sound stands in a box above.
+    """
     if found is None:
         return []
     lines = [
         AdviceLine(each.severity, printable(each.sentence), each.certainty, printable(each.command))
         for each in found
+        if each.kind != "unsound"
     ]
     unknown = " ".join(map(printable, found.unknown))
-    return [Section("advice", "What to do", advice=lines, note=unknown)]
+    return [Section("advice", "What to do", advice=lines, note=unknown)] if lines else []

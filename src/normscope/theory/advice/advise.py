@@ -13,11 +13,10 @@ from normscope.theory.advice.growth_outlook import alignment, fast_growth
 from normscope.theory.advice.missing_decay import undecayed, weak_decay
 from normscope.theory.advice.network_signs import hardened_heads, saturated_layers
 from normscope.theory.advice.rest_points import rest
-from normscope.theory.advice.run_evidence import RunEvidence
+from normscope.theory.advice.run_evidence import FEWEST_POINTS, RunEvidence
 from normscope.theory.measures.series_sources import Selection, Source, opened_run, refuse_measure
 
 Rule = Callable[[RunEvidence], Judgement]
-FEWEST_POINTS = 5  # of the norm: below, nothing can be said about its course
 
 #: Every rule, in the order in which a person would ask.
 RULES: Mapping[str, Rule] = {

@@ -105,7 +105,8 @@ def _tensors(known: RunEvidence) -> Grouped:
     """The sums of every tensor within the window."""
     assert known.run is not None
     chosen = known.selection
-    found = group(known.run, by="tensor", scope=chosen.scope or "body", stage=chosen.stage)
+    pairs = None if known.updates is None else "updates"
+    found = group(known.run, by="tensor", scope=chosen.scope or "body", stage=chosen.stage, pairs=pairs)
     last = np.inf if chosen.until is None else chosen.until
     kept = (found.steps >= chosen.since) & (found.steps <= last)
     arrays = {

@@ -86,7 +86,7 @@ def slowing(known: RunEvidence) -> Judgement:
         "by_norm": fall.norm,
         "by_updates": rest,
     }
-    command = known.command("show", "--measure", "update")
+    command = known.updates_command("update")
     return Judgement((Advice("slowing", said, evidence, sure, command, "watch", math.log(fall.unplanned)),))
 
 
@@ -147,7 +147,7 @@ def idle_end(known: RunEvidence) -> Judgement:
     )
     evidence: dict[str, float | str] = {"share": share, "since": cut}
     evidence |= {"loss_before": won[1], "loss_after": won[2]} if won else {}
-    command = known.command("show", "--measure", "update")
+    command = known.updates_command("update")
     return Judgement((Advice("idle", said, evidence, sure, command, "act", size=1.0),))
 
 

@@ -72,5 +72,5 @@ def alignment(known: RunEvidence) -> Judgement:
         "the direction, which is what is learned, hardly changes."
     )
     evidence: dict[str, float | str] = {"alignment": now, "before": before}
-    command = known.command("show", "--measure", "alignment")
+    command = known.updates_command("alignment")
     return Judgement((Advice("aligned", said, evidence, max(steady, rise), command, "watch", now),))

@@ -11,7 +11,6 @@ from normscope.theory.advice.certainty import below, short
 from normscope.theory.advice.rest_points import (
     SURE,
     Resting,
-    forecast_command,
     matters,
     other_decays,
     rest,
@@ -86,4 +85,4 @@ def _weak(known: RunEvidence, group: RateGroup, taken: float) -> Advice:
         f"in a run like this it would have to be {enough:.2g}."
     )
     evidence: dict[str, float | str] = {"group": group.name, "taken": taken, "half_in_run": enough}
-    return Advice("weak-decay", said, evidence, 1.0, forecast_command(known), "fine", size=IDLE - taken)
+    return Advice("weak-decay", said, evidence, 1.0, known.export(), "fine", size=IDLE - taken)

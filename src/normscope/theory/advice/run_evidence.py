@@ -27,6 +27,7 @@ from normscope.theory.measures.series_sources import Selection, Source, load_one
 from normscope.theory.measures.time_series import Series, clean_series
 
 MOST_LAYERS = 64  # more layers than this are not fitted one by one
+FEWEST_POINTS = 5  # of the norm: below, nothing can be said about its course
 AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
@@ -42,6 +43,15 @@ class RunEvidence:
         """The command line that shows something about the same part of the same source."""
         words = ["normscope", verb, self.name, *map(str, options), *self._selected()]
         return shlex.join(words)
+
+    def export(self) -> str:
+        """The command that writes every recorded row: sums of single updates, learning rates, decays."""
+        return shlex.join(["normscope", "export", self.name, "-o", "weights.csv"])
+
+    def updates_command(self, measure: str) -> str:
+        """The command that shows a measure of single updates; `show` compares checkpoints if there are some."""
+        saved = self.run is not None and sum(row.stage == self.stage for row in self.run.checkpoints()) > 1
+        return self.export() if saved else self.command("show", "--measure", measure)
 
     @property
     def name(self) -> str:
@@ -61,7 +71,7 @@ class RunEvidence:
     @cached_property
     def norms(self) -> Series:
         """The norm over the steps."""
-        return load_one(self.run or self.source, self.selection)
+        return load_one(self.run or self.source, self.selection, FEWEST_POINTS)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -23,6 +23,7 @@ class Recorded:
     schedule: Callable[[float], float] = lambda x: 1.0
     rates: Mapping[int, float] = field(default_factory=dict)
     frozen: int | None = None
+    vanishing: int | None = None
     pull: float = 0.0
     slower: Callable[[float], float] = lambda x: 1.0
     loss: Callable[[float], float] | None = None
@@ -60,7 +61,9 @@ def _rows(how, layer, rng):
         if step % how.every == 0:
             delta = theta - before
             sums = float(theta @ theta), float(before @ delta), float(delta @ delta)
-            yield WeightRow(step, step - 1, layer, *sums, lr=eta, weight_decay=how.decay)
+            kept = 10.0 ** (-12 * x) if layer == how.vanishing else 1.0
+            size = float(gradient @ gradient) * kept
+            yield WeightRow(step, step - 1, layer, *sums, lr=eta, weight_decay=how.decay, grad_sumsq=size)
 
 
 def _losses(how, rng):

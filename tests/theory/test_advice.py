@@ -40,6 +40,7 @@ CASES = {
     "slowing": Recorded(lr=0.005, decay=0.02, slower=lambda x: 1 / (1 + 9 * x), start=0.2),
     "aligned": Recorded(lr=0.01, pull=1.5, start=0.1),
     "frozen": Recorded(lr=0.02, decay=0.0, frozen=1),
+    "vanishing": Recorded(lr=0.02, decay=0.5, vanishing=3),
     "weak decay": Recorded(lr=1e-3, decay=1e-3, schedule=lambda x: 1.01 - x),
     "sgd": Recorded(lr=0.01, kind="SGD", coupled=True),
 }
@@ -77,11 +78,19 @@ def only(found, kind):
         ("aligned", "aligned"),
         ("aligned", "fast-growth"),
         ("frozen", "unmoved"),
+        ("vanishing", "vanished"),
     ],
 )
 def test_a_rule_speaks_where_its_condition_holds_and_not_elsewhere(name, kind, advice):
     assert kind in kinds(advice[name])
     assert kind not in kinds(advice["at rest"])
+
+
+def test_a_gradient_vanishes_relative_to_the_others(advice):
+    """It falls as 10^(−6x): from the middle of the first tenth to that of the last, by 10^−5.4."""
+    found = only(advice["vanishing"], "vanished")
+    assert "h.3.mlp.c_fc.weight" in found.sentence and found.evidence["tensors"] == 1
+    assert math.log10(found.evidence["left"]) == pytest.approx(-5.4, abs=0.15)
 
 
 def test_a_healthy_run_gets_nothing_to_do_with_what_was_checked(advice):

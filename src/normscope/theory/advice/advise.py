@@ -10,6 +10,7 @@ from normscope.theory.advice.broken_runs import non_finite, unmoved, unsound
 from normscope.theory.advice.departing_layers import departing
 from normscope.theory.advice.effective_rate import idle_end, slowing
 from normscope.theory.advice.growth_outlook import alignment, fast_growth
+from normscope.theory.advice.lost_gradients import vanished
 from normscope.theory.advice.missing_decay import undecayed, weak_decay
 from normscope.theory.advice.network_signs import hardened_heads, saturated_layers
 from normscope.theory.advice.rest_points import rest
@@ -23,6 +24,7 @@ RULES: Mapping[str, Rule] = {
     "unsound": unsound,
     "nonfinite": non_finite,
     "unmoved": unmoved,
+    "vanished": vanished,
     "rest": rest,
     "undecayed": undecayed,
     "weak-decay": weak_decay,

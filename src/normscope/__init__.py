@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         logarithmic,
     )
     from normscope.table import Table, Tabular
+    from normscope.theory.advice.advice_result import Advice, AdviceList
+    from normscope.theory.advice.advise import advise
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
     from normscope.theory.dynamics.learning_rates import Rates
@@ -89,6 +91,8 @@ if TYPE_CHECKING:
 # loads neither torch nor plotly nor scipy.
 _HOMES = {
     "Ablations": "normscope.network.predicting.ablation",
+    "Advice": "normscope.theory.advice.advice_result",
+    "AdviceList": "normscope.theory.advice.advice_result",
     "AtSteps": "normscope.schedule",
     "Audit": "normscope.weights.audit.audit",
     "Backtest": "normscope.theory.forecasts.backtest",
@@ -167,6 +171,7 @@ _HOMES = {
     "Trainer": "normscope.lab.training.trainer",
     "WeightRow": "normscope.rows",
     "ablations": "normscope.network.predicting.ablation",
+    "advise": "normscope.theory.advice.advise",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
     "backtest": "normscope.theory.forecasts.backtest",
@@ -198,21 +203,22 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ablations", "AtSteps", "Audit", "Backtest", "BacktestRow", "Batch", "Batches", "Budget",
-    "Callback", "CheckpointRow", "CheckpointSource", "Comparison", "Curve", "DataConfig", "Degree",
-    "Equilibrium", "Every", "Finding", "Forecast", "GroupDifference", "GroupFit", "GroupFits",
-    "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads",
-    "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut",
-    "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow", "ModelConfig", "Monitor",
-    "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError", "OptimizerConfig",
-    "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths", "SaturatedTask", "Saturation",
-    "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet",
-    "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table",
-    "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
-    "ablations", "at_steps", "audit", "backtest", "budget", "compare", "every", "export", "fit_groups",
-    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
-    "norm_budget", "plot", "random_like", "report", "saturated", "saturated_task", "saturation",
-    "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
+    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Backtest", "BacktestRow", "Batch",
+    "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison", "Curve",
+    "DataConfig", "Degree", "Equilibrium", "Every", "Finding", "Forecast", "GroupDifference",
+    "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
+    "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
+    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
+    "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
+    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths",
+    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
+    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
+    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult",
+    "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit", "backtest",
+    "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
+    "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget", "plot",
+    "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
+    "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def samples(folder):
         ],
         "scan --dry-run": [call_json("scan", epochs_and_best(folder), "--dry-run")],
         "show": [call_json("show", folder / "a.db", "--measure", "budget")],
+        "advise": [call_json("advise", "t5-base"), call_json("advise", folder / "a.db")],
         "fit": [call_json("fit", "t5-base"), call_json("fit", folder / "a.db")],
         "fit --by": [call_json("fit", folder / "a.db", "--by", "layer")],
         "forecast": [

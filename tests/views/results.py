@@ -33,6 +33,7 @@ def of_theory(folder):
         "groups": ns.fit_groups(path),
         "forecast": ns.forecast("t5-base", 900_000),
         "backtest": ns.backtest("t5-base"),
+        "advice": ns.advise(path),
         "comparison": ns.compare(path, other, by="layer"),
         "budget": ns.norm_budget(path)[0],
         "budgets": ns.norm_budget(path, by="layer"),

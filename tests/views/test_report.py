@@ -12,11 +12,13 @@ import pytest
 
 from normscope.errors import NormscopeError, RunFileError, SeriesError, UsageError
 from normscope.run import Run, TensorRow, WeightRow
+from normscope.theory.advice.advise import advise
 from normscope.theory.laws.growth import fit_growth
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.groups import series_figure
 from normscope.views.page import palette
+from normscope.views.page.page import render
 from normscope.views.reports.report import report, run_page
 
 from .pages import figures
@@ -31,9 +33,17 @@ def page(run_path):
 
 def test_sections_follow_the_data(page):
     (stage,) = page.stages
-    keys = ["growth", "groups", "direction", "budget", "forecast", "training", "tables"]
+    keys = ["advice", "growth", "groups", "direction", "budget", "forecast", "training", "tables"]
     assert [s.key for s in stage.sections] == keys
     assert {f.key for f in page.figures} >= {"growth", "layers", "roles", "cosine", "alignment", "budget"}
+
+
+def test_the_advice_is_that_of_the_library(page, run_path):
+    found, section = advise(run_path), page.stages[0].sections[0]
+    assert [line.sentence for line in section.advice] == list(found.sentences)
+    assert [line.severity for line in section.advice] == [each.severity for each in found]
+    assert section.note == " ".join(found.unknown)
+    assert html.escape(found.sentences[0]) in html.escape(html.unescape(render(page)))
 
 
 def test_summary_names_both_ends_and_the_law(page, run_path):

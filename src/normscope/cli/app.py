@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "demo": "normscope.cli.demo",
     "scan": "normscope.cli.scan",
     "show": "normscope.cli.show",
+    "advise": "normscope.cli.advise",
     "fit": "normscope.cli.fit",
     "forecast": "normscope.cli.forecast",
     "compare": "normscope.cli.compare",

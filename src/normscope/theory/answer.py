@@ -11,20 +11,23 @@ from normscope.anatomy import of_scope, rest_words
 from normscope.errors import NormscopeError, SeriesError
 from normscope.run import Run
 from normscope.table import Value
+from normscope.theory.advice.advice_result import AdviceList
+from normscope.theory.advice.advise import judge
+from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.budget import NormBudget, norm_budget
 from normscope.theory.dynamics.rate_groups import RateGroup, rate_groups
 from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
-from normscope.theory.laws.groups import GroupFits, fit_groups
+from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
 from normscope.theory.laws.natural_clock import RateRecord, recorded_rates
 from normscope.theory.measures.measures import Grouped, group
 from normscope.theory.measures.series_set import series
+from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference
 
 CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
-MOST_LAYERS = 64  # more layers than this are not fitted one by one
 AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
@@ -92,6 +95,7 @@ class Results:
     budget: NormBudget | None
     layer_budgets: tuple[NormBudget, ...]
     forecast: Forecast | None
+    advice: AdviceList | None
 
 
 @dataclass(frozen=True)
@@ -119,15 +123,17 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     norms = replace(norms, name=norms.subject, findings=())
     fit, no_fit = _fit(norms, recorded_rates(run, stage))
     budgets = _budgets(run, stage)
+    known = RunEvidence(run, run, Selection(stage=stage))
     return Results(
         norms=norms,
         highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
         fit=fit,
         no_fit=no_fit,
-        layer_fits=_layer_fits(run, stage, len(norms)),
+        layer_fits=_layer_fits(known),
         budget=budgets[0] if budgets else None,
         layer_budgets=budgets[1:],
         forecast=_forecast(norms, rate_groups(run, stage=stage)),
+        advice=_advice(known),
     )
 
 
@@ -146,6 +152,7 @@ def series_results(norms: Series) -> Results:
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
         forecast=_forecast(replace(norms, notes=()), ()),  # the fit says them
+        advice=_advice(RunEvidence(norms, None, Selection())),
     )
 
 
@@ -210,14 +217,18 @@ def _fit(norms: Series, rates: RateRecord | None = None) -> tuple[GrowthFit | No
         return None, f"No growth law: {error}."
 
 
-def _layer_fits(run: Run, stage: str, points: int) -> GroupFits | None:
-    """The law of every layer, where there are enough points and not too many layers."""
-    layers = len(group(run, by="layer", stage=stage).groups)
-    if points < ENOUGH_TO_CHOOSE or not 1 < layers <= MOST_LAYERS:
-        return None
+def _advice(known: RunEvidence) -> AdviceList | None:
+    """What to do; None for a series that is too short for advice."""
     try:
-        found = fit_groups(run, by="layer", stage=stage)
+        return judge(known)
     except SeriesError:
+        return None
+
+
+def _layer_fits(known: RunEvidence) -> GroupFits | None:
+    """The law of every layer, where there are enough points and not too many layers."""
+    found = known.layer_fits
+    if found is None:
         return None
     said = found.fits[0].data.warnings  # a report says these once, before everything else
     return replace(found, sentences=found.sentences[len(said) :])

@@ -79,13 +79,25 @@ def balanced(figures: Sequence[FigureSpec]) -> list[FigureSpec]:
 
 
 @dataclass(frozen=True)
+class AdviceLine:
+    """One piece of advice: how urgent (act, watch, fine), the sentence, its confidence and its command."""
+
+    severity: str
+    sentence: str
+    confidence: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Section:
-    """A heading, its sentences, and the figures and tables that support them."""
+    """A heading, its sentences, and the figures and tables that support them; of advice, its lines."""
 
     key: str
     title: str
     sentences: Sequence[str] = ()
     parts: Sequence[SectionPart] = ()
+    advice: Sequence[AdviceLine] = ()
+    note: str = ""
 
     @property
     def figures(self) -> list[FigureSpec]:

@@ -28,7 +28,7 @@ from normscope.views.figures.network import heads, saturation
 from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.page import check_place, provenance, write
 from normscope.views.page.page_parts import Page, Section, Stage
-from normscope.views.reports import alarms, doubts, inventory, summary, sweep
+from normscope.views.reports import advice, alarms, doubts, inventory, summary, sweep
 from normscope.words import printable
 
 SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete", "differing")
@@ -96,7 +96,12 @@ def run_page(run: Run) -> Page:
 def series_page(data: Series) -> Page:
     """The page of a series of norms, which allows growth, laws and forecast only."""
     results = series_results(data)
-    sections = [growth.section(data, results.fit, results.no_fit), *_budget(results), *_forecast(results)]
+    sections = [
+        *advice.sections(results.advice),
+        growth.section(data, results.fit, results.no_fit),
+        *_budget(results),
+        *_forecast(results),
+    ]
     return Page(
         title="How the norm grows",
         subject=printable(_name(data.name)),
@@ -131,6 +136,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
     total, layers, roles = (group(run, by=by, stage=name) for by in ("total", "layer", "role"))
     results = run_results(run, name, total)
     sections: Sequence[Section | None] = [
+        *advice.sections(results.advice),
         alarms.section(run, name),
         growth.section(results.norms, results.fit, results.no_fit),
         groups.section(layers, roles, results.layer_fits),

@@ -1,0 +1,76 @@
+"""Rules about where the whole norm goes: faster than √t, or along the parameters' own direction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from normscope.theory.advice.advice_result import Advice, Judgement
+from normscope.theory.advice.certainty import below, mean_and_error, probability_above, short
+from normscope.theory.advice.run_evidence import RunEvidence
+
+TRUSTED = 0.8  # of `Forecast.trust`: below, the last value was about as good
+ROOT = math.sqrt(2.0)  # what √t grows by while the steps double
+SURE = 0.9
+ALIGNED = 0.3  # mean cosine of updates and parameters; 44 ordinary trainings end between −0.03 and 0.2
+JUMP = 0.1  # a late rise of that cosine that ordinary trainings do not show
+WINDOW, FEWEST = 0.1, 30
+
+
+def fast_growth(known: RunEvidence) -> Judgement:
+    """Growth that has not slowed: the forecast exceeds what √t would add while the steps double."""
+    found = known.forecast
+    if found is None or found.value_now <= 0 or min(found.value, found.low) <= 0:
+        return Judgement()
+    factor = found.value / found.value_now
+    expected = (
+        f"{short(found.value)} at step {found.to:,} (95 % interval {short(found.low)} to {short(found.high)})"
+    )
+    sure = probability_above(ROOT * found.value_now, found.value, found.low, found.high)
+    if found.trust < TRUSTED or factor <= ROOT or sure < SURE:
+        return Judgement(
+            checked=f"the norm, {short(found.value_now)}, is expected at {expected}",
+            doubt=sure * (found.trust >= TRUSTED),
+        )
+    said = (
+        f"The norm grows faster than √t and does not slow: {short(found.value_now)} at step {found.now:,}, "
+        f"expected {expected}, {factor:.2f} × as much where √t would give at most 1.41 ×."
+    )
+    evidence: dict[str, float | str] = {
+        "norm": found.value_now,
+        "expected": found.value,
+        "low": found.low,
+        "high": found.high,
+        "trust": found.trust,
+    }
+    command = known.command("forecast", "--to", found.to)
+    return Judgement((Advice("fast-growth", said, evidence, sure, command, "watch", math.log(factor)),))
+
+
+def alignment(known: RunEvidence) -> Judgement:
+    """Updates that keep pointing along the parameters, or have begun to: growth without new directions."""
+    updates = known.updates
+    if updates is None:
+        return Judgement(missing=True)
+    cosines = updates.alignment[np.isfinite(updates.alignment)]
+    if len(cosines) < FEWEST or updates.sumsq[-1] < updates.sumsq[0] / 4:  # a norm that collapsed wobbles
+        return Judgement()
+    size = max(3, round(WINDOW * len(cosines)))
+    now, error = mean_and_error(cosines[-size:])
+    middle = cosines[len(cosines) // 4 : -2 * size]
+    before = float(np.median(middle)) if len(middle) else now
+    steady = below((now - ALIGNED) / max(error, 1e-9))
+    rise = below((now - before - JUMP) / max(math.hypot(error, mean_and_error(middle)[1]), 1e-9))
+    if max(steady, rise) < SURE:
+        checked = f"updates are not aligned with the parameters (mean cosine {now:+.3f})"
+        return Judgement(checked=checked, doubt=max(steady, rise))
+    how = f"has risen from {before:+.2f} to {now:+.2f}" if rise >= SURE else f"is {now:+.2f}"
+    said = (
+        f"Updates point along the parameters: their mean cosine {how} over the last {size} records, where "
+        "ordinary training has less than 0.2. The norm then grows in proportion to the steps or faster, and "
+        "the direction, which is what is learned, hardly changes."
+    )
+    evidence: dict[str, float | str] = {"alignment": now, "before": before}
+    command = known.updates_command("alignment")
+    return Judgement((Advice("aligned", said, evidence, max(steady, rise), command, "watch", now),))

@@ -1,0 +1,75 @@
+"""The rule about gradients that vanish in some tensors while the others keep theirs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from normscope.theory.advice.advice_result import Advice, Judgement
+from normscope.theory.advice.certainty import below, mean_and_error
+from normscope.theory.advice.run_evidence import RunEvidence
+from normscope.theory.laws.laws import Array
+from normscope.theory.measures.measures import tensors_in_scope
+from normscope.words import some
+
+VANISHED = math.log(1e-3)  # relative to what the gradients of the other tensors did over the same time
+SURELY = math.log(1e-2)
+SURE = 0.9
+FEWEST_TENSORS, FEWEST_RECORDS = 4, 30
+WINDOW = 0.1
+
+
+def vanished(known: RunEvidence) -> Judgement:
+    """Tensors whose gradient norm fell by a factor of 1000 or more relative to the others'."""
+    falls = _falls(known)
+    if len(falls) < FEWEST_TENSORS:
+        return Judgement(missing=known.run is None)
+    usual = float(np.median([fall for fall, _ in falls.values()]))
+    lost = {name: (fall - usual, error) for name, (fall, error) in falls.items() if fall - usual < VANISHED}
+    sure = min((below((SURELY - fall) / max(error, 1e-9)) for fall, error in lost.values()), default=1.0)
+    if not lost or sure < SURE:
+        least = math.exp(min(fall for fall, _ in falls.values()) - usual)
+        return Judgement(checked=f"no gradient vanished (the least kept {least:.2g} of the usual share)")
+    worst = min(fall for fall, _ in lost.values())
+    said = (
+        f"The gradient of {some(list(lost))} vanished: relative to the other tensors' it fell to "
+        f"{math.exp(worst):.1g} of what it was ({len(lost)} of {len(falls)} tensors). An optimizer that "
+        "rescales gradients hides this until they are below its ε."
+    )
+    evidence: dict[str, float | str] = {"tensors": len(lost), "measured": len(falls), "left": math.exp(worst)}
+    return Judgement((Advice("vanished", said, evidence, sure, known.export(), "act", size=1.5),))
+
+
+def _falls(known: RunEvidence) -> dict[str, tuple[float, float]]:
+    """Log change of each tensor's gradient norm from the first to the last tenth of its records, with error.
+
+    A gradient that is exactly zero is left out: `unmoved` says what that means.
+    """
+    found = {}
+    for name, norms in _gradients(known).items():
+        size = max(3, round(WINDOW * len(norms)))
+        if len(norms) < FEWEST_RECORDS or not (norms[:size] > 0).all() or not (norms[-size:] > 0).all():
+            continue
+        (early, a), (late, b) = (mean_and_error(np.log(part)) for part in (norms[:size], norms[-size:]))
+        found[name] = (late - early, math.hypot(a, b))
+    return found
+
+
+def _gradients(known: RunEvidence) -> dict[str, Array]:
+    """The recorded gradient norms of every tensor of the scope, in the order of the steps."""
+    if known.run is None:
+        return {}
+    chosen = known.selection
+    kept = tensors_in_scope(known.run.tensors(), chosen.scope or "body")
+    names = {tensor.id: tensor.name for tensor in kept if tensor.tied_to is None}
+    sql = (
+        "SELECT tensor, grad_sumsq FROM weight WHERE stage = ? AND grad_sumsq IS NOT NULL "
+        "AND step >= ? AND step <= ? ORDER BY tensor, step"
+    )
+    until = 2**62 if chosen.until is None else chosen.until
+    found: dict[str, list[float]] = {}
+    for tensor, sumsq in known.run.query(sql, (known.stage, chosen.since, until)):
+        if tensor in names and math.isfinite(sumsq):
+            found.setdefault(names[tensor], []).append(math.sqrt(sumsq))
+    return {name: np.array(values) for name, values in found.items()}

@@ -70,9 +70,13 @@ def theory(path: Path) -> None:
     )
     rest: ns.Equilibrium | None = ahead.equilibrium
     groups_ahead: tuple[ns.GroupOutlook, ...] = ahead.groups
+    turning: ns.Rotation | None = groups_ahead[0].rotation
     tested: ns.Backtest = ns.backtest(path, known=[0.5], until=400)
     told: ns.BacktestRow = tested[0]
-    print(rest, groups_ahead[0].norm, told.error, ns.Plan(lr="cosine:1e-3:1e-5:9000", table=None))
+    print(rest, turning, groups_ahead[0].norm, told.error, ns.Plan(lr="cosine:1e-3:1e-5:9000", table=None))
+    advised: ns.AdviceList = ns.advise(path, since=10)
+    first_advice: ns.Advice = advised.advice[0]
+    print(first_advice.sentence, advised.sentences)
     compared: ns.Comparison = ns.compare("a.db", ([0, 1, 2], [1.0, 2.0, 3.0]), by="total")
     difference: ns.GroupDifference = compared.groups[0]
     print(difference.ratio)

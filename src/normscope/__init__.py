@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from normscope.theory.dynamics.budget import NormBudget, NormBudgets, norm_budget
     from normscope.theory.dynamics.dynamics import Equilibrium
     from normscope.theory.dynamics.learning_rates import Rates
+    from normscope.theory.dynamics.rotation import Rotation
     from normscope.theory.forecasts.backtest import Backtest, BacktestRow, backtest
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
@@ -146,6 +147,7 @@ _HOMES = {
     "Plan": "normscope.theory.forecasts.training_plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
+    "Rotation": "normscope.theory.dynamics.rotation",
     "Run": "normscope.run",
     "RunPaths": "normscope.lab.training.trainer",
     "SaturatedTask": "normscope.network.predicting.task",
@@ -210,12 +212,12 @@ __all__ = [
     "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
     "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
     "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
-    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Run", "RunPaths",
-    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
-    "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
-    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult",
-    "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit", "backtest",
-    "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
+    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Rotation", "Run",
+    "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow",
+    "ScanConfig", "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source",
+    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig",
+    "TrainResult", "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit",
+    "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
     "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget", "plot",
     "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
     "scaled", "scan", "series", "sweep", "train",

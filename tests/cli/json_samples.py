@@ -5,6 +5,7 @@ from unittest import mock
 
 import torch
 
+import normscope as ns
 from normscope.lab.config import TrainConfig, override
 from normscope.remarks import Finding, write_remarks
 from normscope.run import HeadRow, Run
@@ -35,7 +36,7 @@ def samples(folder):
         "forecast": [
             call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001),
             call_json("forecast", folder / "a.db", "--to", 9000),
-            call_json("forecast", "t5-base", "--to", 900_000),
+            call_json("forecast", live_run(folder), "--to", 900),
         ],
         "forecast --backtest": [call_json("forecast", folder / "a.db", "--backtest")],
         "compare": [
@@ -49,6 +50,20 @@ def samples(folder):
         "demo": [demo(folder)],
     }
     return found | lab_samples(folder) | network_samples(folder)
+
+
+def live_run(folder):
+    """A training with weight decay on the matrices only, watched step by step."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    groups = [{"params": [layer.weight for layer in model], "weight_decay": 0.5}]
+    groups += [{"params": [layer.bias for layer in model], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    with ns.Monitor(model, optimizer, folder / "live.db", ns.every(2)):
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+    return folder / "live.db"
 
 
 def odd_series(folder):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.theory.dynamics.group_drive import USUAL_MOMENTUM, acting_rates, memory
+from normscope.theory.dynamics.group_dynamics import group_equilibrium
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
 
@@ -31,6 +32,10 @@ class Rotation:
     step of relative size η·u/ρ turns θ by as much. `first_angle` is that of the first records after warm-up.
     `expected` is the angle at equilibrium under the latest rates and `ratio` the measured one relative to it,
     None without weight decay; `half_life` the steps that halve the distance of ρ² from its equilibrium.
+
+    >>> import normscope as ns
+    >>> ns.Rotation("matrices", 0.01, 0.02, 0.01, 1.0, 350, "they turn as at equilibrium").ratio
+    1.0
     """
 
     group: str
@@ -86,12 +91,21 @@ def _sentence(group: RateGroup, now: float, first: float, ratio: float | None) -
         f" (if its momentum is {USUAL_MOMENTUM}, which is not recorded)" if group.momentum is None else ""
     )
     pace = f"a step turns it {ratio:.2g} × as fast as at equilibrium{assumed}"
-    return f"{group.name}: {pace}: {_meaning(ratio)}.{course}"
+    return f"{group.name}: {pace}: {_meaning(ratio, _distance(group))}.{course}"
 
 
-def _meaning(ratio: float) -> str:
+def _distance(group: RateGroup) -> float | None:
+    """log of the norm over the one at which its measured drive balances decay; None if nothing does."""
+    rest = group_equilibrium(group, *group.last_rates)
+    return float(np.log(np.sqrt(group.sumsq[-1]) / rest.norm)) if rest.norm else None
+
+
+def _meaning(ratio: float, distance: float | None) -> str:
+    """What the pace means, unless the measured drive contradicts the theory of independent gradients."""
     if 1 / NEAR <= ratio <= NEAR:
         return "it is there"
+    if distance is not None and (distance * np.log(ratio) > 0 or abs(distance) < np.log(NEAR) / 2):
+        return "its updates are not the independent ones that such a pace assumes, so this says nothing about rest"
     if ratio > 1:
         return "it is smaller than at rest, and grows"
     return "it is larger than at rest, and shrinks or turns ever more slowly"

@@ -20,7 +20,7 @@ _NEAR = 0.02  # a relative distance from the equilibrium that counts as being th
 
 def forecast_sentences(result: Forecast) -> list[str]:
     """The expected value, how it was found, how well that worked, and the equilibrium."""
-    return [_expected(result), _method(result), *_equilibrium_sentences(result)]
+    return [_expected(result), _method(result), *_equilibrium_sentences(result), *_rotations(result.groups)]
 
 
 def _expected(result: Forecast) -> str:
@@ -97,6 +97,11 @@ def _equilibrium_sentences(result: Forecast) -> list[str]:
             f"and by {result.angle_one_step:.4g} in a single step."
         )
     return sentences
+
+
+def _rotations(groups: tuple[GroupOutlook, ...]) -> list[str]:
+    """How fast the largest groups turn, which is their effective learning rate."""
+    return [group.rotation.sentence for group in groups[:SHOWN_GROUPS] if group.rotation is not None]
 
 
 def _way(rest: Equilibrium, result: Forecast) -> str:

@@ -11,6 +11,7 @@ from normscope.theory.dynamics.dynamics import Equilibrium
 from normscope.theory.dynamics.group_dynamics import continue_group, group_equilibrium, why_no_equilibrium
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
+from normscope.theory.dynamics.rotation import Rotation, rotation
 from normscope.theory.laws.laws import Array
 
 MOST = 0.95  # of ρ² in groups with an equilibrium: then the whole is said to have one
@@ -22,7 +23,7 @@ class GroupOutlook:
     there.
 
     `norm_now` and `norm` are its norm at the last step and at the step asked for. `why` says why there is no
-    equilibrium, "" if there is one.
+    equilibrium, "" if there is one. `rotation` is how fast it turns now, if single steps were recorded.
 
     >>> import normscope as ns
     >>> groups = ns.forecast("t5-base", 600_000, ns.Plan(lr=1e-3, weight_decay=0.1)).groups
@@ -38,6 +39,7 @@ class GroupOutlook:
     norm: float
     equilibrium: Equilibrium
     why: str = ""
+    rotation: Rotation | None = None
 
 
 def outlooks(groups: Sequence[RateGroup], futures: Sequence[Rates], to: float) -> tuple[GroupOutlook, ...]:
@@ -57,6 +59,7 @@ def _outlook(group: RateGroup, future: Rates, then: Array) -> GroupOutlook:
         norm=float(np.sqrt(continue_group(group, then, future)[-1])),
         equilibrium=group_equilibrium(group, lr, decay),
         why=why_no_equilibrium(group, lr, decay) or "",
+        rotation=rotation(group),
     )
 
 

@@ -2,13 +2,15 @@
 
 import sys
 from importlib import import_module
+from itertools import takewhile
 
 # Each module has main(); the long simulations behind docs/ (law_choice, audit_rates, …) are run by name.
 SHORT = ("scan", "formats", "network", "monitor", "theory", "lab")
 
 
 def main() -> None:
-    for name in sys.argv[1:] or SHORT:
+    named = list(takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))  # then come their options
+    for name in named or SHORT:
         print(f"\n== {name} ==", flush=True)
         import_module(f"benchmarks.{name}").main()
 

@@ -1,6 +1,6 @@
 """How good forecasts are on real trainings, beside the last value and a·√t + b.
 
-    python -m benchmarks forecast [--runs FOLDER] [--logs FOLDER] [--part tune|look] [--calibrate]
+    python -m benchmarks forecast [--runs FOLDER] [--logs FOLDER] [--part tune|look|last-look] [--calibrate]
 
 From 25, 50 and 75 % of each series the last step is forecast. `growth`: T5-base and the trainings of
 `growth_runs`, from norms alone and with the recorded rates. `trouble`: the trainings of `grokking_runs`, and
@@ -112,7 +112,7 @@ def calibrate(pools: dict[str, list[Case]]) -> None:
                 steps, values = case.series.steps.astype(float), case.series.values
                 futures = tuple(group.rates for group in case.groups)
                 past = Past.of(steps, values, case.groups, futures).until(cut * steps[-1])
-                found = combine(past)
+                found = combine(past, float(steps[-1]))
                 moved = found.moved(steps[-1:])
                 rows.append(features(found, steps[-1:], moved)[:, 0])
                 errors.append(abs(float(moved[0] - past.moved(values[-1:])[0])))
@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--logs", type=Path)
-    parser.add_argument("--part", choices=list(growth_runs.PARTS), default="look")
+    parser.add_argument("--part", choices=list(growth_runs.PARTS), default="last-look")
     parser.add_argument("--calibrate", action="store_true")
     options = parser.parse_known_args()[0]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
 """Real trainings to hold forecasts against: small transformers on prose, watched by the monitor.
 
-    python -m benchmarks.growth_runs FOLDER [--part tune|look] [--steps N]
+    python -m benchmarks.growth_runs FOLDER [--part tune|look|last-look] [--steps N]
 
 Every run is one file, FOLDER/PART-NAME.db, as `ns.Monitor` writes it: norms, updates, learning rates and
-weight decays of every parameter group. Forecasts were tuned on the part `tune` and looked at once on `look`,
-which has other shapes, rates and seeds. A finished run is not trained again.
+weight decays of every parameter group. Forecasts were tuned on the parts `tune` and `look` and
+looked at once on `last-look`, which has other shapes, rates and seeds. A finished run is not trained again.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def covered(case, steps, values, params, seed):
     if truth is None:
         return None
     metric = Metric.plain(len(steps))
-    interval = shape_interval(fit_law(LAWS["power"], steps, values, metric), steps, values, metric, seed)
+    interval = shape_interval(fit_law(LAWS["power"], steps, values, metric), steps, values, seed)
     return interval.low <= truth <= interval.high
 
 

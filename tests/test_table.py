@@ -54,7 +54,8 @@ def test_sentences_are_escaped_in_notebooks():
 RESULTS = (
     "network.measuring.saturation.Saturation", "network.measuring.homogeneity.Homogeneity",
     "network.measuring.heads.Heads", "weights.audit.audit.Audit", "theory.laws.growth.GrowthFit",
-    "theory.laws.groups.GroupFits", "theory.laws.compare.Comparison", "theory.dynamics.forecast.Forecast",
+    "theory.laws.groups.GroupFits", "theory.laws.compare.Comparison",
+    "theory.forecasts.forecast_result.Forecast", "theory.forecasts.backtest.Backtest",
     "theory.dynamics.budget.NormBudget", "lab.training.trainer.TrainResult", "lab.sweep.sweep.SweepResult",
 )  # fmt: skip
 

@@ -69,13 +69,16 @@ def theory(path: Path) -> None:
         "t5-base", 600_000, ns.Plan(lr=1e-3, schedule=Path("lr.csv")), until=500_000
     )
     rest: ns.Equilibrium | None = ahead.equilibrium
-    print(rest)
+    groups_ahead: tuple[ns.GroupOutlook, ...] = ahead.groups
+    tested: ns.Backtest = ns.backtest(path, known=[0.5], until=400)
+    told: ns.BacktestRow = tested[0]
+    print(rest, groups_ahead[0].norm, told.error, ns.Plan(lr="cosine:1e-3:1e-5:9000", table=None))
     compared: ns.Comparison = ns.compare("a.db", ([0, 1, 2], [1.0, 2.0, 3.0]), by="total")
     difference: ns.GroupDifference = compared.groups[0]
     print(difference.ratio)
     figure = ns.plot(compared, "figure.svg", show="exponents", x_axis="log", y_axis="linear", width=700)
     print(figure.layout, ns.report(path, "r.html").name, ns.export(path, Path("x.csv")))
-    results: list[ns.Tabular] = [groups, every, budgets, budget, ahead, compared, fit, first]
+    results: list[ns.Tabular] = [groups, every, budgets, budget, ahead, tested, compared, fit, first]
     print([len(result.table) for result in results])
 
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
     from normscope.theory.forecasts.group_outlook import GroupOutlook
-    from normscope.theory.forecasts.plan import Plan
+    from normscope.theory.forecasts.training_plan import Plan
     from normscope.theory.laws.compare import Comparison, GroupDifference, compare
     from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
     from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth
@@ -143,7 +143,7 @@ _HOMES = {
     "NormscopeError": "normscope.errors",
     "OptimizerConfig": "normscope.lab.config",
     "OptimizerRow": "normscope.rows",
-    "Plan": "normscope.theory.forecasts.plan",
+    "Plan": "normscope.theory.forecasts.training_plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
     "Run": "normscope.run",

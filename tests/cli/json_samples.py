@@ -35,7 +35,9 @@ def samples(folder):
         "forecast": [
             call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001),
             call_json("forecast", folder / "a.db", "--to", 9000),
+            call_json("forecast", "t5-base", "--to", 900_000),
         ],
+        "forecast --backtest": [call_json("forecast", folder / "a.db", "--backtest")],
         "compare": [
             call_json("compare", folder / "a.db", folder / "b.db"),
             call_json("compare", *fine_tuned(folder)),

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from normscope.theory.laws.fitting import Metric, fit_law
-from normscope.theory.laws.intervals import autocorrelation, profile_shapes, residual_draws, shape_interval
+from normscope.theory.laws.intervals import (
+    Draws,
+    autocorrelation,
+    profile_shapes,
+    residual_draws,
+    shape_interval,
+)
 from normscope.theory.laws.laws import LAWS
 
 STEPS = np.linspace(0, 1e5, 80)
@@ -15,22 +21,35 @@ def autoregressive(n, phi, rng):
     return errors
 
 
-def test_one_matrix_product_equals_refitting_every_replicate():
+@pytest.mark.parametrize("noise", [0.1, 1.0, 5.0])  # narrow grids have few directions, wide ones all
+@pytest.mark.parametrize("phi", [0.0, 0.6])
+def test_one_matrix_product_equals_refitting_every_replicate(noise, phi):
     rng = np.random.default_rng(0)
-    values = 50 + 100 * (STEPS / 1e5) ** 0.6 + rng.standard_normal(80)
-    metric = Metric(np.linspace(1, 2, 80), 0.3)
+    values = 50 + 100 * (STEPS / 1e5) ** 0.6 + noise * rng.standard_normal(80)
+    metric = Metric.plain(80)
     fit = fit_law(LAWS["power"], STEPS, values, metric)
-    errors = rng.standard_normal((80, 20))
-    fast = profile_shapes(fit, STEPS, errors, metric)
+    draws = Draws(noise * rng.standard_normal((70, 80)), phi)
+    fast = profile_shapes(fit, STEPS, draws)
     curve = fit.law.value(STEPS, fit.params)
-    slow = [fit_law(LAWS["power"], STEPS, curve + one, metric).params[-1] for one in errors.T]
-    np.testing.assert_allclose(fast, slow, atol=2e-4)
+    slow = [fit_law(LAWS["power"], STEPS, curve + one, metric).params[-1] for one in draws.errors]
+    np.testing.assert_allclose(fast, slow, atol=2e-4 * max(noise, 1) ** 2)
+
+
+def test_products_are_those_with_every_series_of_errors():
+    rng = np.random.default_rng(6)
+    draws, rows = Draws(rng.standard_normal((70, 40)), 0.8), rng.standard_normal((3, 40))
+    errors = np.zeros((70, 40))
+    for i in range(40):
+        errors[:, i] = draws.fresh[:, i] + (0.8 * errors[:, i - 1] if i else 0)
+    np.testing.assert_allclose(draws.errors, errors, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(draws.products(rows), rows @ errors.T, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(draws.products(rows[0]), rows[0] @ errors.T, rtol=1e-10, atol=1e-10)
 
 
 def test_draws_have_the_spread_and_autocorrelation_of_the_errors():
     rng = np.random.default_rng(1)
     residuals = autoregressive(4000, 0.7, rng)
-    draws = residual_draws(residuals, 3, rng, draws=50)
+    draws = residual_draws(residuals, 3, rng, draws=50).errors.T
     assert draws.shape == (4000, 50)
     assert draws.std() == pytest.approx(residuals.std(), rel=0.05)
     lagged = np.mean(draws[1:] * draws[:-1]) / np.mean(draws**2)
@@ -64,7 +83,7 @@ def test_interval_covers_the_exponent(phi):
         p = rng.uniform(0.25, 0.9)
         values = 50 + 100 * (STEPS / 1e5) ** p + autoregressive(80, phi, rng)
         fit = fit_law(LAWS["power"], STEPS, values, Metric.plain(80))
-        interval = shape_interval(fit, STEPS, values, Metric.plain(80), seed=i)
+        interval = shape_interval(fit, STEPS, values, seed=i)
         hits += interval.low <= p <= interval.high
     assert hits >= 90
 
@@ -73,7 +92,7 @@ def test_interval_is_invariant_to_units():
     rng = np.random.default_rng(5)
     values = 50 + 100 * (STEPS / 1e5) ** 0.6 + rng.standard_normal(80)
     one, other = (
-        shape_interval(fit_law(LAWS["power"], STEPS, v, Metric.plain(80)), STEPS, v, Metric.plain(80), 0)
+        shape_interval(fit_law(LAWS["power"], STEPS, v, Metric.plain(80)), STEPS, v, 0)
         for v in (values, 1000 * values)
     )
     assert (one.low, one.high) == pytest.approx((other.low, other.high), rel=1e-6)

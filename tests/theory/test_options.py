@@ -7,8 +7,10 @@ from normscope.errors import NormscopeError, SeriesError, UsageError
 from normscope.run import CheckpointRow, Run, TensorRow, WeightRow
 from normscope.theory.dynamics.budget import norm_budget
 from normscope.theory.dynamics.learning_rates import Rates
+from normscope.theory.dynamics.rate_groups import group_of_series
+from normscope.theory.forecasts.backtest import backtest
 from normscope.theory.forecasts.forecast import forecast, forecast_series
-from normscope.theory.forecasts.plan import Plan
+from normscope.theory.forecasts.training_plan import Plan
 from normscope.theory.laws.compare import compare
 from normscope.theory.laws.groups import fit_groups
 from normscope.theory.laws.growth import fit_growth
@@ -38,10 +40,11 @@ FUNCTIONS = {
     "fit_growth": fit_growth,
     "fit_groups": groups,
     "forecast": ahead,
+    "backtest": backtest,
     "compare": with_itself,
     "norm_budget": norm_budget,
 }
-WITHOUT = {"by": {"fit_growth", "forecast"}, "measure": {"norm_budget"}}
+WITHOUT = {"by": {"fit_growth", "forecast", "backtest"}, "measure": {"norm_budget"}}
 
 
 def takes(name, option):
@@ -160,18 +163,21 @@ def test_a_plan_is_used_or_refused(run_path, tmp_path):
         forecast(run_path, 10**4, Plan(lr=1e-3), measure="rms")
     with pytest.raises(UsageError, match="not every value of mine is positive"):
         forecast(Series("mine", STEPS, VALUES - 11), 10**4, Plan(lr=1e-3))
-    with pytest.raises(UsageError, match="recorded no learning rate"):
+    with pytest.raises(UsageError, match="momentum=0.5 has no effect"):
         forecast("t5-base", 10**6, Plan(momentum=0.5))
     schedule = tmp_path / "lr.csv"
     schedule.write_text("step,lr\n0,0.1\n10000,0.0\n")
+    mine = Series("mine", STEPS, VALUES)
     with pytest.raises(UsageError, match="gives the learning rates"):
         plan = Plan(lr=1e-3, schedule=str(schedule))
-        forecast_series(Series("mine", STEPS, VALUES), 10**4, plan, Rates.constant(1e-3, 0.1))
+        forecast_series(mine, 10**4, plan, [group_of_series(mine, Rates.constant(1e-3, 0.1))])
 
 
 def test_recorded_rates_that_cannot_be_used_are_noted():
-    found = forecast_series(Series("mine", STEPS, VALUES - 11), 10**4, recorded=Rates.constant(1e-3, 0.1))
-    assert found.method == "laws" and any("recorded rates were not used" in note for note in found.notes)
+    mine = Series("mine", STEPS, VALUES - 11)
+    groups = [group_of_series(mine, Rates.constant(1e-3, 0.1))]
+    found = forecast_series(mine, 10**4, groups=groups)
+    assert not found.groups and any("recorded rates were not used" in note for note in found.notes)
 
 
 def test_progress_is_reported():

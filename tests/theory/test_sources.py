@@ -83,7 +83,7 @@ def test_folder_and_other_databases_are_refused(tmp_path):
 
 def power_fit(steps, values):
     metric = Metric.plain(len(steps))
-    return shape_interval(fit_law(LAWS["power"], steps * 1.0, values, metric), steps * 1.0, values, metric, 0)
+    return shape_interval(fit_law(LAWS["power"], steps * 1.0, values, metric), steps * 1.0, values, 0)
 
 
 def test_the_group_with_another_exponent_is_found():

@@ -32,6 +32,7 @@ def of_theory(folder):
         "fit": ns.fit_growth("t5-base"),
         "groups": ns.fit_groups(path),
         "forecast": ns.forecast("t5-base", 900_000),
+        "backtest": ns.backtest("t5-base"),
         "advice": ns.advise(path),
         "comparison": ns.compare(path, other, by="layer"),
         "budget": ns.norm_budget(path)[0],

@@ -25,6 +25,7 @@ TRACES = {
     "series set": 5,  # four layers and the colour bar
     "groups": 1,
     "forecast": 4,
+    "backtest": 2,
     "comparison": 2,
     "budget": 3,
     "budgets": 2,
@@ -251,7 +252,7 @@ class Series:
 
 @pytest.mark.parametrize("thing", [3, None, Series(), {"step": 1}])
 def test_what_is_not_a_result_is_refused_with_the_list_of_results(thing):
-    with pytest.raises(UsageError, match="ns.plot draws Ablations, Audit, Comparison, .*TrainResult"):
+    with pytest.raises(UsageError, match="ns.plot draws Ablations, Audit, Backtest, .*TrainResult"):
         ns.plot(thing)
 
 

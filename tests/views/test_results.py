@@ -13,9 +13,9 @@ from normscope.table import SHOWN_ROWS
 from . import results as make
 
 NAMES = (
-    *("series", "series set", "fit", "groups", "forecast", "advice", "comparison", "budget", "budgets"),
-    *("saturation", "heads", "similarity", "both", "ablations", "task", "homogeneity", "look-ahead"),
-    *("audit", "train", "sweep"),
+    *("series", "series set", "fit", "groups", "forecast", "backtest", "advice", "comparison"),
+    *("budget", "budgets", "saturation", "heads", "similarity", "both", "ablations", "task"),
+    *("homogeneity", "look-ahead", "audit", "train", "sweep"),
 )
 READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 

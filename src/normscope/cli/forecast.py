@@ -39,7 +39,7 @@ def forecast(
     earlier steps are used; with --lr, --weight-decay or --plan, training continues with other rates.
     """
     refuse_unused("in a forecast, which uses no random numbers", seed=seed)
-    from normscope.theory.forecasts.plan import Plan
+    from normscope.theory.forecasts.training_plan import Plan
 
     plan = Plan(**future)
     if backtest:

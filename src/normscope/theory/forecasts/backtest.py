@@ -63,6 +63,7 @@ class Backtest(ResultSequence[BacktestRow]):
     series: str
     to: int
     rows: tuple[BacktestRow, ...]
+    unit: str = ""
     scope: str = ""
     findings: tuple[Finding, ...] = ()
     sentences: tuple[str, ...] = ()
@@ -97,8 +98,9 @@ def backtest(
 ) -> Backtest:
     """Forecast the last step of a series from earlier parts of it, and compare.
 
-    `known` are the shares of the steps that each forecast may use; the other options are as in `forecast`. A
-    forecast sees nothing of the later values; recorded learning rates count as a plan that was known.
+    `known` are the shares of the steps that each forecast may use. `source`, `measure`, `scope`, `stage`,
+    `since` and `until` are as in `forecast`. A forecast sees nothing of the later values; recorded learning
+    rates count as a plan that was known.
 
     >>> import normscope as ns
     >>> found = ns.backtest("t5-base", known=[0.5])
@@ -119,7 +121,7 @@ def backtest(
             f"{MIN_POINTS}, and later points to compare with"
         )
     to, said = int(cleaned.steps[-1]), (*series.warnings, *_sentences(rows, cleaned))
-    return Backtest(series.name, to, tuple(rows), series.scope, series.findings, said, notes)
+    return Backtest(series.name, to, tuple(rows), series.unit, series.scope, series.findings, said, notes)
 
 
 def _row(series: Series, share: float, groups: Sequence[RateGroup]) -> BacktestRow | None:

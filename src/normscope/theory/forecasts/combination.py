@@ -9,7 +9,7 @@ forecasters beat the last value (docs/laws.md). The dynamics take part whenever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,14 +34,14 @@ SURE, NO_BETTER = 0.4, 0.7
 STEADY = 0.5  # the least trust in the climb of a series that has climbed all the time
 _SHARPNESS = 6.0
 _DAMPED = ("trend, damped ¼", "trend, logarithmic", "trend, coming to rest")
-_HANDICAPS = {DYNAMICS: 0.3, **dict.fromkeys(_DAMPED, 0.83)}
+_STEERED, _CLAIMED, _LAWS = 0.3, 0.25, 1.6
+_HANDICAPS = {DYNAMICS: _STEERED, **dict.fromkeys(_DAMPED, 0.83)}
 """Factors on backtest errors: the dynamics alone know what the rates will do, and growth slows more often
 than not.
 
 Both were measured (`python -m benchmarks forecast`), as was that laws, which are fitted to the whole past,
 do better in a backtest than afterwards.
 """
-_LAWS = 1.6
 _STILL = 1e-9  # a backtest error of the last value below which nothing moved
 
 
@@ -80,27 +80,29 @@ class Combination:
         return max(shares, key=lambda kind: shares[kind])
 
 
-def combine(past: Past, forced: bool = False) -> Combination:
-    """Backtest every candidate that may take part, and weigh them.
+def combine(past: Past, to: float, forced: bool = False, claimed: str | None = None) -> Combination:
+    """Backtest every candidate that may take part in a forecast up to step `to`, and weigh them.
 
-    `forced` forecasts by dynamics alone: what other rates would do cannot be read off the past.
+    `forced` forecasts by dynamics alone: what other rates would do cannot be read off the past. `claimed` is
+    the growth law that the series follows, if one is claimed.
     """
     if forced:
         return _by_dynamics_alone(past)
-    taking_part = _taking_part(past)
+    taking_part = _taking_part(past, to)
     rolling = roll(past, {LAST: last_value, **taking_part})
     if not len(rolling) or not taking_part or rolling.score(LAST) <= _STILL:
         return Combination(past, {}, {}, 0.0, rolling, rolling.errors[LAST])
-    weights = _weights(rolling, taking_part)
+    handicaps = _handicaps(taking_part, claimed)
+    weights = _weights(rolling, handicaps)
     together = _together(rolling, weights)
-    trust = max(_trust(rolling, taking_part), STEADY if climbs_steadily(past) else 0.0)
+    trust = max(_trust(rolling, handicaps), STEADY if climbs_steadily(past) else 0.0)
     errors = rolling.errors[LAST] + trust * (together - rolling.errors[LAST])
     return Combination(past, taking_part, weights, trust, rolling, errors)
 
 
-def _taking_part(past: Past) -> dict[str, Candidate]:
+def _taking_part(past: Past, to: float) -> dict[str, Candidate]:
     found: dict[str, Candidate] = {DYNAMICS: by_dynamics} if past.groups else {}
-    if not rises(past):
+    if not rises(past) or past.rates_change(to):
         return found
     climbing = {**TRENDS, **law_candidates()}
     return {**found, **{name: partial(_while_rising, each) for name, each in climbing.items()}}
@@ -116,17 +118,20 @@ def _by_dynamics_alone(past: Past) -> Combination:
     return Combination(past, {DYNAMICS: by_dynamics}, {DYNAMICS: 1.0}, 1.0, rolling, rolling.errors[DYNAMICS])
 
 
-def _weights(rolling: Rolling, names: Mapping[str, Candidate]) -> dict[str, float]:
-    if not names:
+def _weights(rolling: Rolling, handicaps: Mapping[str, float]) -> dict[str, float]:
+    if not handicaps:
         return {}
-    scores = np.array([_handicap(name) * rolling.score(name) for name in names])
+    scores = np.array([handicap * rolling.score(name) for name, handicap in handicaps.items()])
     floor = 1e-3 * rolling.score(LAST) + 1e-12  # errors below are rounding
     raw = (np.maximum(scores, floor) / max(scores.min(), floor)) ** -_SHARPNESS
-    return dict(zip(names, (raw / raw.sum()).tolist(), strict=True))
+    return dict(zip(handicaps, (raw / raw.sum()).tolist(), strict=True))
 
 
-def _handicap(name: str) -> float:
-    return _LAWS if name.startswith(LAW_PREFIX) else _HANDICAPS.get(name, 1.0)
+def _handicaps(names: Iterable[str], claimed: str | None) -> dict[str, float]:
+    """The factor on the backtest error of each candidate."""
+    laws = {name: _LAWS for name in names if name.startswith(LAW_PREFIX)}
+    known = {**laws, **_HANDICAPS, f"{LAW_PREFIX}{claimed}": _CLAIMED}
+    return {name: known.get(name, 1.0) for name in names}
 
 
 def _together(rolling: Rolling, weights: Mapping[str, float]) -> Array:
@@ -135,13 +140,15 @@ def _together(rolling: Rolling, weights: Mapping[str, float]) -> Array:
     return added
 
 
-def _trust(rolling: Rolling, names: Mapping[str, Candidate]) -> float:
-    """By how much trends, or the dynamics, beat the last value.
+def _trust(rolling: Rolling, handicaps: Mapping[str, float]) -> float:
+    """By how much trends, the dynamics or a claimed law beat the last value.
 
-    Laws have no say: they are fitted to the whole past, and a good fit of the past hides what is changing.
+    Other laws have no say: they are fitted to the whole past, and a good fit of it hides what is changing.
     """
-    trends = _weights(rolling, {name: names[name] for name in names if name in TRENDS})
+    trends = _weights(rolling, {name: handicaps[name] for name in handicaps if name in TRENDS})
     rivals = [rolling.rate(_together(rolling, trends))] if trends else []
-    rivals += [rolling.score(DYNAMICS)] if DYNAMICS in names else []
+    rivals += [
+        rolling.score(name) for name, handicap in handicaps.items() if handicap in (_STEERED, _CLAIMED)
+    ]
     ratio = min(rivals) / rolling.score(LAST)
     return float(np.clip((NO_BETTER - ratio) / (NO_BETTER - SURE), 0.0, 1.0))

@@ -20,9 +20,9 @@ from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.forecasts.forecast_wording import forecast_sentences
 from normscope.theory.forecasts.group_outlook import joint_equilibrium, outlooks
 from normscope.theory.forecasts.past import Past
-from normscope.theory.forecasts.plan import DEFAULT_MOMENTUM, Plan, main_group, out_of_range
 from normscope.theory.forecasts.rate_sources import KnownRates, is_norm, known_rates, recorded_groups
-from normscope.theory.laws.growth import MIN_POINTS
+from normscope.theory.forecasts.training_plan import DEFAULT_MOMENTUM, Plan, main_group, out_of_range
+from normscope.theory.laws.growth import MIN_POINTS, fit_series
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
 from normscope.theory.measures.time_series import LARGEST_STEP, Series, clean_series
@@ -86,11 +86,20 @@ def forecast_series(
     rates = _usable_rates(kept, groups, plan, float(to))
     past = Past.of(kept.steps.astype(np.float64), kept.values, rates.groups, rates.futures)
     past = past.until(past.now)
-    found = combine(past, rates.forced)
+    found = combine(past, float(to), rates.forced, _claimed_law(kept))
     result = _result(kept, found, np.unique(np.linspace(past.now, to, CURVE_POINTS)[1:].round()), plan, rates)
-    notes = (*cleaned.notes, *rates.notes, *_far_rates(past, float(to)))
+    notes = (*series.notes, *cleaned.notes, *rates.notes, *_far_rates(past, float(to)))
     sentences = (*series.warnings, *forecast_sentences(result))
     return replace(result, notes=notes, sentences=sentences)
+
+
+def _claimed_law(series: Series) -> str | None:
+    """The growth law that the series follows; None if none is claimed."""
+    try:
+        fit = fit_series(series)
+    except SeriesError:
+        return None
+    return fit.best if fit.verdict == "one law" and fit.clock == "step" and not fit.resets else None
 
 
 def _checked(series: Series) -> Series:

@@ -12,6 +12,7 @@ from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
 
+CHANGED = 0.2  # of a rate: below, a schedule changes little while the forecast lasts
 FEWEST_ORIGIN_POINTS = 6  # a backtest starts from at least this many
 
 
@@ -78,9 +79,26 @@ class Past:
         values: Array = self.last * np.exp(moved) if self.positive else self.last + self.unit * moved
         return values
 
+    def rates_change(self, to: float) -> bool:
+        """Whether a known rate will be another up to step `to` than it was in the last quarter.
+
+        Trends and laws know nothing of rates: where these change, only the recursion can follow.
+        """
+        late, ahead = (
+            np.linspace(begin, end, 50)
+            for begin, end in ((self.fraction(0.75), self.now), (self.now, max(to, self.now)))
+        )
+        return any(_differ(rates, late, ahead) for rates in self.futures)
+
     def fraction(self, share: float) -> float:
         """The step by which this share of the series had passed."""
         return float(self.steps[0] + share * self.clock[-1])
+
+
+def _differ(rates: Rates, late: Array, ahead: Array) -> bool:
+    """Whether the mean learning rate or weight decay changes by more than CHANGED."""
+    before, after = (np.array([rate.mean() for rate in rates.at(steps)]) for steps in (late, ahead))
+    return bool((np.abs(after - before) > CHANGED * np.maximum(after, before)).any())
 
 
 def groups_known_at(groups: Sequence[RateGroup], step: float) -> bool:

@@ -14,7 +14,7 @@ from normscope.run import Run
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
 from normscope.theory.forecasts.past import groups_known_at
-from normscope.theory.forecasts.plan import Plan, planned
+from normscope.theory.forecasts.training_plan import Plan, planned
 from normscope.theory.logs.rate_columns import recorded_rates
 from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run

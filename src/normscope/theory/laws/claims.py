@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from normscope.theory.laws.evidence import Evidence, Support, held_out, kept_of
-from normscope.theory.laws.fitting import Fit, Metric, linear_rss, log_variance, squared_rss
+from normscope.theory.laws.fitting import Fit, Metric, linear_rss, linearised, log_variance
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
 
@@ -160,10 +160,10 @@ def like_a_schedule(best: Support, evidence: Evidence, steps: Array, values: Arr
     if (values <= 0).any():
         return None
     share = steps / steps[-1]
-    bases = np.stack([np.stack([area(share), np.ones_like(share)]) for area in FALLING])
+    bases = [np.stack([area(share), np.ones_like(share)]) for area in FALLING]
     near = np.maximum(best.fit.law.value(steps, best.fit.params), 1e-3 * values)
-    lowest = float(squared_rss(bases, values, near, Metric(evidence.roots, best.phi)).min())
-    gap = _gap(lowest, best, evidence, values) + 2.0 * (bases.shape[1] - len(best.fit.params))
+    lowest = float(linear_rss(bases, *linearised(values, near, Metric(evidence.roots, best.phi))).min())
+    gap = _gap(lowest, best, evidence, values) + 2.0 * (2 - len(best.fit.params))
     return Doubt("schedule", gap) if gap < TOO_CLOSE else None
 
 
@@ -173,11 +173,9 @@ def like_two_lines(best: Support, evidence: Evidence, steps: Array, values: Arra
     if abs(last - middle) <= _FASTER * abs(middle - first):
         return None
     knots = steps[-1] * np.linspace(0.15, 0.85, _KNOTS)
-    bent = np.maximum(steps - knots[:, None], 0.0)
-    shared = np.broadcast_to(np.stack([steps, np.ones_like(steps)]), (_KNOTS, 2, len(steps)))
-    sums = linear_rss(
-        np.concatenate([bent[:, None], shared], axis=1), values, Metric(evidence.roots, best.phi)
-    )
+    straight, metric = np.stack([steps, np.ones_like(steps)]), Metric(evidence.roots, best.phi)
+    bases = (np.vstack([np.maximum(steps - knot, 0.0), straight]) for knot in knots)
+    sums = linear_rss(bases, metric, metric.apply(values))
     gap = _gap(float(sums.min()), best, evidence, values) + 2.0 * (4 - len(best.fit.params))
     return Doubt("two lines", float(knots[int(sums.argmin())])) if gap < TOO_CLOSE else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,10 +11,11 @@ import numpy as np
 from normscope.theory.laws.laws import Array, Law
 
 _POLISH_STEPS = 40
-_ZOOMS = 3
+_ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-9  # of the residual sum: a step that gained less was the last
+_NO_GAIN = 1e-12  # a step that would gain less is not taken
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,15 @@ class Metric:
         """Ordinary least squares."""
         return cls(np.ones(points))
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether this is ordinary least squares."""
+        return self.phi == 0.0 and bool((self.roots == 1.0).all())
+
     def apply(self, rows: Array) -> Array:
         """The rows (…, points) in coordinates where errors are independent and of equal variance."""
+        if self.is_plain:
+            return rows
         scaled: Array = rows * self.roots
         if self.phi == 0.0:
             return scaled
@@ -104,116 +113,139 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
     """
     if law.squared and (values <= 0).any():
         return None
+    problem = _Problem(law, steps, values, metric)
+    linear = law.slope is None and not law.squared
     with np.errstate(all="ignore"):
-        if start is None or law.slope is None:
-            start = _search(law, steps, values, metric)
-        if start is None:
-            return None
-        if law.kinked:
-            return _zoom(law, start, steps, values, metric)
-        if law.slope is None and not law.squared:
-            return Fit(law, start, _rss(law, start, steps, values, metric))
-        return _polish(law, start, steps, values, metric)
+        found = _search(problem) if start is None or linear else Fit(law, start, np.inf)
+        if found is None or linear:
+            return found
+        first = _zoom(problem, found.params) if law.kinked else found.params
+        return None if first is None else _polish(problem, first)
 
 
-def _search(law: Law, steps: Array, values: Array, metric: Metric) -> Array | None:
-    """The best parameters over a grid of shapes."""
+@dataclass(frozen=True)
+class _Problem:
+    """A law, and the points to which it is fitted in a metric."""
+
+    law: Law
+    steps: Array
+    values: Array
+    metric: Metric
+
+    def every(self, apart: int) -> _Problem:
+        """The problem of every so many points; autocorrelation is not accounted for."""
+        few = slice(None, None, apart)
+        return _Problem(self.law, self.steps[few], self.values[few], Metric(self.metric.roots[few]))
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The range of the shape."""
+        assert self.law.bounds is not None
+        return self.law.bounds(self.steps)
+
+    def basis(self, shape: float) -> Array:
+        """The basis (terms, points) of the law at a shape."""
+        return self.law.basis(self.steps, float(shape))
+
+    def linear(self, near: Array) -> tuple[Metric, Array]:
+        """The metric and the values of the linear problem that remains for a shape; ρ² is as at `near`."""
+        return linearised(self.values, near, self.metric) if self.law.squared else self._plain
+
+    @cached_property
+    def _plain(self) -> tuple[Metric, Array]:
+        return self.metric, self.metric.apply(self.values)
+
+
+def linearised(values: Array, near: Array, metric: Metric) -> tuple[Metric, Array]:
+    """The metric, and the squares of values in it, in which a law of ρ² near a curve is linear."""
+    nearby = Metric(metric.roots / (2 * near), metric.phi)
+    return nearby, nearby.apply(near * (2 * values - near))
+
+
+def _search(problem: _Problem) -> Fit | None:
+    """The best fit over a grid of shapes; the residual sum of a squared law is that of its linearisation."""
+    law, apart = problem.law, len(problem.steps) // _SEARCHED
     if law.guesses is None:
-        return _best_shape(law, np.zeros(1), steps, values, metric)
-    shapes, apart = law.guesses(steps), len(steps) // _SEARCHED
+        return _best_shape(problem, np.zeros(1))
+    shapes = law.guesses(problem.steps)
     if apart < 2 or law.kinked:
-        return _best_shape(law, shapes, steps, values, metric)
-    few = slice(None, None, apart)  # the shape only: the coefficients follow from all points
-    found = _best_shape(law, shapes, steps[few], values[few], Metric(metric.roots[few]))
-    return None if found is None else _best_shape(law, found[-1:], steps, values, metric)
+        return _best_shape(problem, shapes)
+    found = _best_shape(problem.every(apart), shapes)  # the shape: the coefficients follow from all points
+    return None if found is None else _best_shape(problem, found.params[-1:])
 
 
-def _zoom(law: Law, start: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
-    """Search ever finer grids, for a law that is not smooth in its shape."""
-    assert law.bounds is not None
-    low, high = law.bounds(steps)
+def _zoom(problem: _Problem, start: Array) -> Array | None:
+    """Search finer grids around a start, for a law whose residual sum is not smooth in its shape."""
+    steps, (low, high) = problem.steps, problem.bounds
     index, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
     reach = float(steps[min(index + apart, len(steps) - 1)] - steps[max(index - apart, 0)]) / 2
-    found = start
     for _ in range(_ZOOMS):
-        shapes = np.clip(found[-1] + np.linspace(-reach, reach, 9), low, high)
-        better = _best_shape(law, shapes, steps, values, metric)
-        if better is None:
+        found = _best_shape(problem, np.clip(start[-1] + reach * np.linspace(-1, 1, _ZOOMED), low, high))
+        if found is None:
             return None
-        found, reach = better, reach / 4
-    return Fit(law, found, _rss(law, found, steps, values, metric))
+        start, reach = found.params, 2 * reach / (_ZOOMED - 1)
+    return start
 
 
-def _best_shape(law: Law, shapes: Array, steps: Array, values: Array, metric: Metric) -> Array | None:
+def _best_shape(problem: _Problem, shapes: Array) -> Fit | None:
     """The best of the given shapes with its coefficients; for each shape the problem is linear."""
-    coefficients, rss = _coefficients(law, shapes, steps, values, values, metric)
-    if not np.isfinite(rss).any():
-        return None
+    law, (metric, wanted) = problem.law, problem.linear(problem.values)
+    solved, rss = _projections([metric.apply(problem.basis(shape)) for shape in shapes], wanted)
     best = int(np.argmin(np.where(np.isfinite(rss), rss, np.inf)))
-    return np.append(coefficients[best], shapes[best]) if law.slope else coefficients[best]
+    if not np.isfinite(rss[best]):
+        return None
+    return Fit(law, np.append(solved[best], shapes[best]) if law.slope else solved[best], float(rss[best]))
 
 
-def _coefficients(
-    law: Law, shapes: Array, steps: Array, values: Array, near: Array, metric: Metric
-) -> tuple[Array, Array]:
-    """Coefficients (grid, terms) and residual sums (grid,); a squared law is linearised at `near`."""
-    rows = np.stack([law.basis(steps, float(q)) for q in shapes])
-    if not law.squared:
-        return _project(metric.apply(rows), metric.apply(values))
-    return _squared(rows, values, near, metric)
+def linear_rss(bases: Iterable[Array], metric: Metric, wanted: Array) -> Array:
+    """Residual sums (grid,) of least squares on each of some bases (terms, points), in a metric."""
+    return _projections([metric.apply(rows) for rows in bases], wanted)[1]
 
 
-def _squared(rows: Array, values: Array, near: Array, metric: Metric) -> tuple[Array, Array]:
-    scale = 1 / (2 * near)
-    return _project(metric.apply(rows * scale), metric.apply(near * (2 * values - near) * scale))
+def _projections(bases: Sequence[Array], wanted: Array) -> tuple[Array, Array]:
+    """`_project` for many bases: coefficients (grid, terms) and residual sums (grid,).
 
-
-def linear_rss(rows: Array, values: Array, metric: Metric) -> Array:
-    """Residual sums (grid,) of least squares on bases (grid, terms, points)."""
-    return _project(metric.apply(rows), metric.apply(values))[1]
-
-
-def squared_rss(rows: Array, values: Array, near: Array, metric: Metric) -> Array:
-    """Residual sums (grid,) of laws of ρ² with bases (grid, terms, points), linearised at a curve."""
-    return _squared(rows, values, near, metric)[1]
-
-
-def _project(rows: Array, wanted: Array) -> tuple[Array, Array]:
-    """Coefficients (grid, terms) and residual sums (grid,) of `wanted` on rows (grid, terms, points)."""
-    if len(rows) == 1:
-        return _project_one(rows[0], wanted)
-    norms = np.sqrt(np.einsum("gkn,gkn->gk", rows, rows))
+    Long rows are taken one basis after another: an array of all of them would not stay in the cache.
+    """
+    if len(bases) == 1:
+        solved, rss = _project(bases[0], wanted)
+        return solved[None], np.array([rss])
+    gram = np.stack([_gram(rows) for rows in bases])
+    right = np.stack([rows @ wanted for rows in bases])
+    norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
     usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
     norms = np.where(usable[:, None], norms, 1.0)
-    unit = rows / norms[..., None]
-    unit[~usable] = 0.0
-    gram = unit @ unit.transpose(0, 2, 1) + 1e-15 * np.eye(rows.shape[1])
-    gram[~usable] = np.eye(rows.shape[1])
-    solved = _solved(gram, unit @ wanted)
-    rest = wanted - np.einsum("gk,gkn->gn", solved, unit)
-    rss = np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
-    return solved / norms, rss
+    unit = gram / (norms[:, :, None] * norms[:, None])
+    unit[~usable], right[~usable] = np.eye(gram.shape[1]), 0.0
+    solved = _solved(unit, right / norms) / norms
+    rest = (wanted - coefficients @ rows for coefficients, rows in zip(solved, bases, strict=True))
+    return solved, np.where(usable, [left @ left for left in rest], np.inf)
 
 
-def _project_one(rows: Array, wanted: Array) -> tuple[Array, Array]:
-    """`_project` for a grid of one, which is what every step of a fit asks for, with less overhead."""
-    gram = rows @ rows.T
+def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
+    """Coefficients (terms,) and the residual sum of `wanted` on a basis (terms, points)."""
+    gram = _gram(rows)
     norms = np.sqrt(gram.diagonal())
-    if not (norms.min() > 0 and norms.max() < np.inf):  # NaN is neither
-        return np.zeros((1, len(rows))), np.full(1, np.inf)
-    unit = gram / (norms[:, None] * norms) + 1e-15 * np.eye(len(rows))
-    solved = _solved(unit[None], (rows @ wanted / norms)[None])[0] / norms
+    if not 0 < norms.min() <= norms.max() < np.inf:  # NaN is neither
+        return np.zeros(len(rows)), np.inf
+    solved = _solved(gram / (norms[:, None] * norms), rows @ wanted / norms) / norms
     rest = wanted - solved @ rows
-    return solved[None], np.array([rest @ rest])
+    return solved, float(rest @ rest)
+
+
+def _gram(rows: Array) -> Array:
+    """The products of rows (terms, points); with a copy, because for few rows BLAS does that faster."""
+    products: Array = rows @ rows.copy().T
+    return products
 
 
 def _solved(gram: Array, right: Array) -> Array:
-    """Solutions of many small systems; the shortest ones if rows coincide (a plateau without noise)."""
+    """Solutions of small systems (…, terms); the shortest ones if rows coincide (a plateau without noise)."""
     try:
-        solved = np.linalg.solve(gram, right[..., None])[..., 0]
+        solved = np.linalg.solve(gram + 1e-15 * np.eye(gram.shape[-1]), right[..., None])
     except np.linalg.LinAlgError:
-        solved = np.einsum("gij,gj->gi", np.linalg.pinv(gram, rcond=1e-12, hermitian=True), right)
-    return np.asarray(solved, dtype=np.float64)
+        solved = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ right[..., None]
+    return np.asarray(solved[..., 0], dtype=np.float64)
 
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
@@ -226,58 +258,67 @@ def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -
     return float(rest @ rest)
 
 
-def _polish(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> Fit | None:
-    """Levenberg–Marquardt from `params`, with the shape kept inside its bounds."""
-    current = _Iterate(law, steps, values, metric, params)
-    damping = _LEAST_DAMPING
+def _polish(problem: _Problem, start: Array) -> Fit | None:
+    """Levenberg–Marquardt from `start`, with the shape kept inside its bounds."""
+    current, damping = _Iterate(problem, start), _LEAST_DAMPING
+    most = damping if problem.law.kinked else 1e4  # a shorter step does not help across a kink
     for _ in range(_POLISH_STEPS):
-        trial = _Iterate(law, steps, values, metric, current.step(damping))
+        move, gain = current.step(damping)
+        if gain <= _NO_GAIN * current.rss and damping <= 1e-8:
+            break
+        trial = current.moved(move)
         settled = abs(current.rss - trial.rss) <= _TOLERANCE * current.rss
         if trial.rss < current.rss:  # never true of NaN
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:
             damping *= 10
-        if (settled and damping <= 1e-8) or damping > 1e4:
+        if (settled and damping <= 1e-8) or damping > most:
             break
-    return Fit(law, current.params, current.rss) if np.isfinite(current.rss) else None
+    return Fit(problem.law, current.params, current.rss) if np.isfinite(current.rss) else None
 
 
 class _Iterate:
     """Trial parameters with their residuals, and the damped Gauss–Newton step from there.
 
     Only the shape takes the step; the coefficients are then solved for (Golub and Pereyra's variable
-    projection). This follows the curved valley that a power and its coefficients form.
+    projection). This follows the curved valley that a power and its coefficients form. The basis, which
+    takes most of the time, is computed once for each shape.
     """
 
-    def __init__(self, law: Law, steps: Array, values: Array, metric: Metric, params: Array) -> None:
-        self._problem = law, steps, values, metric
-        self.params = params
-        self._curve = law.value(steps, params)
-        self._rest = metric.apply(values - self._curve)
+    def __init__(self, problem: _Problem, params: Array, rows: Array | None = None) -> None:
+        law = problem.law
+        self._problem, self.params = problem, params
+        self._rows = problem.basis(law.shape(params)) if rows is None else rows
+        self._curve = law.linked(params[: law.terms] @ self._rows)
+        self._rest = problem.metric.apply(problem.values - self._curve)
         self.rss = float(self._rest @ self._rest)
 
     @cached_property
     def _system(self) -> tuple[Array, Array, Array]:
-        """Scale, Gram matrix and right-hand side of the normal equations, for any damping."""
-        law, steps, _, metric = self._problem
-        jacobian = metric.apply(law.gradient(steps, self.params).T)
-        scale = np.sqrt(np.einsum("kn,kn->k", jacobian, jacobian))
+        problem = self._problem
+        jacobian = problem.metric.apply(problem.law.tangent(problem.steps, self.params, self._rows))
+        gram = _gram(jacobian)
+        scale = np.sqrt(gram.diagonal())
         scale = np.where(scale > 0, scale, 1.0)
-        unit = jacobian / scale[:, None]
-        return scale, unit @ unit.T, unit @ self._rest
+        return scale, gram / (scale[:, None] * scale), jacobian @ self._rest / scale
 
-    def step(self, damping: float) -> Array:
-        """The parameters after the step; unchanged if the system has no solution."""
-        law, steps, values, metric = self._problem
+    def step(self, damping: float) -> tuple[Array, float]:
+        """The change of the parameters, and of the residual sum if the law were linear; 0 without one."""
         scale, gram, right = self._system
         try:
             moved = np.linalg.solve(gram + damping * np.eye(len(scale)), right)
         except np.linalg.LinAlgError:
-            return self.params
-        params: Array = self.params + moved / scale
-        if law.bounds is None:
-            return params
-        low, high = law.bounds(steps)
+            return np.zeros(len(scale)), 0.0
+        return moved / scale, float(moved @ right)
+
+    def moved(self, step: Array) -> _Iterate:
+        """The iterate after a step."""
+        problem, params = self._problem, self.params + step
+        if problem.law.bounds is None:
+            return _Iterate(problem, params)
+        low, high = problem.bounds
         params[-1] = min(max(params[-1], low), high)
-        solved, _ = _coefficients(law, params[-1:], steps, values, np.maximum(self._curve, 1e-300), metric)
-        return np.append(solved[0], params[-1])
+        rows = problem.basis(params[-1])
+        metric, wanted = problem.linear(np.maximum(self._curve, 1e-300))
+        params[:-1] = _project(metric.apply(rows), wanted)[0]
+        return _Iterate(problem, params, rows)

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.theory.laws.fitting import Fit, Metric, fit_law, quick_median, robust_deviation
-from normscope.theory.laws.laws import EXPONENTS, LAWS, Array
+from normscope.theory.laws.laws import EXPONENTS, LAWS, Array, Law
 
 DRAWS = 399
+_AT_ONCE = 32  # series in one product
 _GRID = 61
-_SHARED = 6  # shapes that stand for all of the grid
-_CHECKED = 13  # every so many rows it is checked that they do
+_SHARED = 8  # shapes that stand for all of the grid
+_CHECKED = 3  # the shape of the grid at which it is checked that they do
 _WIDTH = 7.0  # half-width of the searched range, in standard errors
 _MAX_PHI = 0.97
 _ROUNDING = 1e-6  # half the width of an interval at least: a shape is not known better than that
@@ -77,43 +78,64 @@ def autocorrelation(residuals: Array, parameters: int) -> float:
     return float(np.clip(corrected, 0.0, _MAX_PHI))
 
 
-def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, draws: int = DRAWS) -> Array:
-    """Random series of errors (points, draws) with the spread and autocorrelation of the true errors."""
+@dataclass(frozen=True)
+class Draws:
+    """Random series of errors: e_i = φ·e_(i−1) + fresh_i, for each row of `fresh` (draws, points)."""
+
+    fresh: Array
+    phi: float = 0.0
+
+    def products(self, rows: Array) -> Array:
+        """The products of rows (…, points) with every series of errors: (…, draws).
+
+        The errors are linear in the fresh ones, so that the few rows remember, backwards, for all series.
+        In pieces: for larger ones the linear algebra starts threads, which cost more than they save.
+        """
+        backwards = _remembered(rows[..., ::-1], self.phi)[..., ::-1].copy()
+        pieces = range(0, len(self.fresh), _AT_ONCE)
+        return np.concatenate([backwards @ self.fresh[i : i + _AT_ONCE].T for i in pieces], axis=-1)
+
+    @property
+    def errors(self) -> Array:
+        """The series (draws, points)."""
+        return _remembered(self.fresh, self.phi)
+
+
+def residual_draws(residuals: Array, parameters: int, rng: np.random.Generator, draws: int = DRAWS) -> Draws:
+    """Random series of errors with the spread and autocorrelation of the true errors."""
     n = len(residuals)
     phi = autocorrelation(residuals, parameters)
     whitened = residuals[1:] - phi * residuals[:-1]
     whitened = (whitened - whitened.mean()) * np.sqrt(n / max(n - parameters - 1, 1))
-    errors = _blocks(whitened, n, draws, rng)
-    errors[:, 0] /= np.sqrt(1 - phi**2)
-    return _remembered(errors, phi).T
+    fresh = _blocks(whitened, n, draws, rng)
+    fresh[:, 0] /= np.sqrt(1 - phi**2)
+    return Draws(fresh, phi)
 
 
-def _remembered(errors: Array, phi: float) -> Array:
+def _remembered(rows: Array, phi: float) -> Array:
     """e_i = φ·e_(i−1) + fresh_i along the rows, by doubling: 1/(1 − φB) = (1 + φB)(1 + φ²B²)(1 + φ⁴B⁴)…"""
-    reach = 1
-    while reach < errors.shape[1] and phi**reach > 1e-17:
-        errors[:, reach:] += phi**reach * errors[:, :-reach].copy()
+    reach, rows = 1, rows.copy()
+    while reach < rows.shape[-1] and phi**reach > 1e-17:
+        rows[..., reach:] += phi**reach * rows[..., :-reach].copy()
         reach *= 2
-    return errors
+    return rows
 
 
 def _blocks(pool: Array, points: int, draws: int, rng: np.random.Generator) -> Array:
     """Circular blocks of `pool`, of length n^⅓, end to end: (draws, points)."""
     length = max(1, round(len(pool) ** (1 / 3)))
     count = -(-points // length)
-    starts = rng.integers(0, len(pool), size=(count, 1, draws))
+    starts = rng.integers(0, len(pool), size=(count, 1, draws))[:, 0].T
     around = np.concatenate([pool, pool[: length - 1]])
-    blocks = np.lib.stride_tricks.sliding_window_view(around, length)[starts[:, 0].T]
-    return np.array(blocks.reshape(draws, count * length)[:, :points])
+    blocks = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(around, length))
+    return blocks.take(starts, axis=0).reshape(draws, count * length)[:, :points]
 
 
-def shape_interval(fit: Fit, steps: Array, values: Array, metric: Metric, seed: int) -> Interval:
-    """The shape of a law (the exponent of the power law) with its 95 % bootstrap interval."""
-    fitted = fit.law.value(steps, fit.params)
-    rng = np.random.default_rng(seed)
-    residuals = values - fitted
-    errors = residual_draws(residuals, len(fit.params), rng)
-    shapes = profile_shapes(fit, steps, errors, metric)
+def shape_interval(fit: Fit, steps: Array, values: Array, seed: int) -> Interval:
+    """The shape of a plain fit (the exponent of the power law) with its 95 % bootstrap interval."""
+    residuals = values - fit.law.value(steps, fit.params)
+    draws = residual_draws(residuals, len(fit.params), np.random.default_rng(seed))
+    shapes = profile_shapes(fit, steps, draws)
     low, high = np.quantile(shapes, [0.025, 0.975])
     wider = student_factor(residuals, len(fit.params))
     value, bounds = float(fit.params[-1]), fit.law.bounds(steps) if fit.law.bounds else (-np.inf, np.inf)
@@ -136,45 +158,53 @@ def student_factor(residuals: Array, parameters: int) -> float:
     return float(stdtrit(freedom, 0.975)) / 1.959964 * (1.06 + 3 / len(residuals))
 
 
-def profile_shapes(fit: Fit, steps: Array, errors: Array, metric: Metric) -> Array:
-    """The best shape for the fitted curve plus each column of errors (points, draws), all at once.
+def profile_shapes(fit: Fit, steps: Array, draws: Draws) -> Array:
+    """The best shape for the fitted curve plus each series of errors, all at once, by plain least squares.
 
     For a given shape the problem is linear with the same basis for every replicate, so the residual sums
     over a fine grid of shapes are one matrix product. A parabola through the lowest three refines them.
     """
-    errors = metric.apply(errors.T).T if metric.phi or (metric.roots != 1).any() else errors
-    shapes = _local_grid(fit, steps, standard_error(fit, steps, errors, metric))
-    bases = np.stack([fit.law.basis(steps, float(q)) for q in shapes])
-    unit = _orthonormal(metric.apply(bases))
-    curve = metric.apply(fit.law.value(steps, fit.params))
-    explained = np.square(_products(unit, errors) + (unit @ curve).reshape(-1, 1))
-    return _refine(shapes, explained.reshape(len(shapes), -1, errors.shape[1]).sum(axis=1))
+    shapes = _local_grid(fit, steps, float(draws.products(_shape_row(fit, steps)).std()))
+    rows, directions = _bases(fit.law, steps, shapes)
+    seen = draws.products(directions) + (directions @ fit.law.value(steps, fit.params))[:, None]
+    explained = np.square(_orthonormal(rows) @ seen).sum(axis=1)
+    return _refine(shapes, explained)
 
 
-def _products(rows: Array, errors: Array) -> Array:
-    """Rows (grid, terms, points) @ errors, through directions that neighbouring shapes share.
+def _bases(law: Law, steps: Array, shapes: Array) -> tuple[Array, Array]:
+    """The bases of all shapes (grid, terms, directions) in a few orthonormal directions (…, points).
 
-    A few shapes span the others of a narrow grid to rounding; if they do not, the product is taken as it
-    is. One direction at a time: threads of the linear algebra would cost more here than they save.
+    A basis is smooth in the shape: a polynomial through a few shapes gives the others. Where that would
+    lose anything, every point is a direction.
     """
-    shown = rows[np.linspace(0, len(rows) - 1, _SHARED).astype(int)[1:], -1]
-    few = np.ascontiguousarray(np.linalg.qr(np.concatenate([rows[0], shown]).T)[0].T)
-    flat = rows.reshape(-1, rows.shape[-1])
-    shares = np.einsum("sn,rn->sr", flat, few)
-    missed = np.einsum("sr,rn->sn", shares[::_CHECKED], few) - flat[::_CHECKED]
-    if np.abs(missed).max() > 1e-8 * np.abs(flat).max():
-        return flat @ errors
-    product: Array = np.einsum("sr,rd->sd", shares, np.stack([errors.T @ one for one in few]))
-    return product
+    ends = np.cos(np.pi * np.arange(_SHARED) / (_SHARED - 1))  # Chebyshev's points
+    nodes = (shapes[0] + shapes[-1] + (shapes[-1] - shapes[0]) * ends) / 2
+    known = np.stack([law.basis(steps, float(q)) for q in nodes])
+    changing = (known != known[0]).any(axis=(0, 2))
+    directions, _ = np.linalg.qr(np.concatenate([known[0], *known[1:, changing]]).T)
+    weights = _lagrange(np.linspace(-1, 1, len(shapes)), ends)
+    rows: Array = np.tensordot(weights, known @ directions, axes=1)
+    exact = law.basis(steps, float(shapes[_CHECKED]))
+    if np.abs(rows[_CHECKED] @ directions.T - exact).max() <= 1e-9 * np.abs(exact).max():
+        return rows, directions.T
+    return np.stack([law.basis(steps, float(q)) for q in shapes]), np.eye(len(steps))
 
 
-def standard_error(fit: Fit, steps: Array, errors: Array, metric: Metric) -> float:
-    """Standard deviation of the shape over errors (in the metric), by one linear step from the fit."""
-    jacobian = metric.apply(fit.law.gradient(steps, fit.params).T)
+def _lagrange(places: Array, nodes: Array) -> Array:
+    """The polynomials (places, nodes) that are 1 at one node and 0 at the others."""
+    apart = np.where(np.eye(len(nodes), dtype=bool), 1.0, nodes[:, None] - nodes)
+    away = np.where(np.eye(len(nodes), dtype=bool), 1.0, (places[:, None] - nodes)[:, None])
+    weights: Array = away.prod(axis=2) / apart.prod(axis=1)
+    return weights
+
+
+def _shape_row(fit: Fit, steps: Array) -> Array:
+    """The change of the fitted shape with each value, to first order."""
+    jacobian = fit.law.gradient(steps, fit.params).T
     scale = np.linalg.norm(jacobian, axis=1)
-    inverse = np.linalg.pinv((jacobian / np.where(scale > 0, scale, 1.0)[:, None]).T)
-    row = inverse[-1] / (scale[-1] if scale[-1] > 0 else 1.0)
-    return float((row @ errors).std())
+    scale = np.where(scale > 0, scale, 1.0)
+    row: Array = np.linalg.pinv((jacobian / scale[:, None]).T)[-1] / scale[-1]
+    return row
 
 
 def _local_grid(fit: Fit, steps: Array, error: float) -> Array:
@@ -186,7 +216,7 @@ def _local_grid(fit: Fit, steps: Array, error: float) -> Array:
 
 
 def _orthonormal(rows: Array) -> Array:
-    """Gram–Schmidt over the second axis of (grid, terms, points), last term first."""
+    """Gram–Schmidt over the second axis of (grid, terms, directions), last term first."""
     kept: list[Array] = []
     for j in reversed(range(rows.shape[1])):
         row = rows[:, j]
@@ -228,7 +258,7 @@ def free_exponent(
         end = "low" if fit.params[-1] < 1 else "high"
         reason = f"the search from {low:g} to {high:g} stopped at its {end} end"
         return None, f"No power of the step describes it: {reason}."
-    found = shape_interval(fit, steps, values, metric, seed)
+    found = shape_interval(fit, steps, values, seed)
     if found.high - found.low >= _WHOLE * (high - low):
         return None, (
             f"The data do not determine a power of the step: the 95 % interval of the exponent spans the "

@@ -58,21 +58,26 @@ class Law:
         return len(self.parameters) - (self.slope is not None)
 
     def value(self, steps: Array, params: Array) -> Array:
-        """The values of the law at `steps`; a squared law that falls to zero stays there."""
-        linear = params[: self.terms] @ self.basis(steps, self.shape(params))
+        """The values of the law at `steps`."""
+        return self.linked(params[: self.terms] @ self.basis(steps, self.shape(params)))
+
+    def linked(self, linear: Array) -> Array:
+        """The values that belong to sums over the basis; a squared law that falls to zero stays there."""
         return np.sqrt(np.maximum(linear, 0.0)) if self.squared else linear
 
     def gradient(self, steps: Array, params: Array) -> Array:
         """∂value/∂params, of shape (points, parameters); 0 where a squared law has fallen to zero."""
-        shape, linear = self.shape(params), params[: self.terms]
-        rows = [self.basis(steps, shape)]
+        return self.tangent(steps, params, self.basis(steps, self.shape(params))).T
+
+    def tangent(self, steps: Array, params: Array, rows: Array) -> Array:
+        """∂value/∂params, of shape (parameters, points), given the basis at these parameters."""
+        linear = params[: self.terms]
+        value = self.linked(linear @ rows) if self.squared else None
         if self.slope is not None:
-            rows.append((linear @ self.slope(steps, shape))[None])
-        gradient = np.concatenate(rows).T
-        if self.squared:
-            value = self.value(steps, params)
-            gradient = gradient * np.where(value > 1e-150, 0.5 / np.maximum(value, 1e-150), 0.0)[:, None]
-        return gradient
+            rows = np.concatenate([rows, (linear @ self.slope(steps, self.shape(params)))[None]])
+        if value is None:
+            return rows
+        return rows * np.where(value > 1e-150, 0.5 / np.maximum(value, 1e-150), 0.0)
 
     def shape(self, params: Array) -> float:
         """The shape among the parameters; 0 for a law without one."""
@@ -86,11 +91,16 @@ PAPER_LAW = "sqrt"
 EXPONENTS = (0.01, 5.0)
 
 
-def _with_constant(*terms: Array) -> Array:
-    rows = np.ones((len(terms) + 1, len(terms[0])))
+def _rows(*terms: Array, last: float) -> Array:
+    """The terms of a basis, or of its slope, and a constant one after them."""
+    rows = np.full((len(terms) + 1, len(terms[0])), last)
     for row, term in zip(rows, terms, strict=False):
         row[:] = term
     return rows
+
+
+def _with_constant(*terms: Array) -> Array:
+    return _rows(*terms, last=1.0)
 
 
 def _powered(exponent: float) -> Basis:
@@ -98,8 +108,7 @@ def _powered(exponent: float) -> Basis:
 
 
 def _power_slope(t: Array, p: float) -> Array:
-    logs = np.log(np.where(t > 0, t, 1.0))
-    return np.stack([t**p * logs, np.zeros_like(t)])
+    return _rows(t**p * np.log(np.maximum(t, 1e-300)), last=0.0)  # at t = 0 the power, 0, decides
 
 
 def _relaxing(t: Array, rate: float) -> Array:
@@ -108,8 +117,8 @@ def _relaxing(t: Array, rate: float) -> Array:
 
 
 def _relaxing_slope(t: Array, rate: float) -> Array:
-    decayed = np.exp(-rate * t)
-    return np.stack([(rate * t * decayed + np.expm1(-rate * t)) / rate**2, np.zeros_like(t)])
+    lost = np.expm1(-rate * t)
+    return _rows((rate * t * (lost + 1.0) + lost) / rate**2, last=0.0)
 
 
 def _rates(t: Array) -> Array:

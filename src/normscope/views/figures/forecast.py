@@ -12,8 +12,10 @@ from normscope.views.page.page_parts import FigureSpec, Section, Trace
 from normscope.words import printable
 
 METHODS = {
-    "dynamics": "From the recursion fitted to the run, with the learning rate and weight decay at its end.",
-    "laws": "From the growth laws that fit; learning rate and weight decay are not known.",
+    "dynamics": "From the norm recursion of each parameter group, under its learning rate and weight decay.",
+    "laws": "From growth laws that start at the last value and predicted best inside the known part.",
+    "trend": "From the recent trend of the squared norm, with the damping that predicted best.",
+    "last value": "The last value: inside the known part nothing predicted clearly better.",
 }
 
 

@@ -13,6 +13,7 @@ from normscope.rows import SimilarityRow
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
 from normscope.table import Table
 from normscope.theory.dynamics.budget import NormBudget, NormBudgets
+from normscope.theory.forecasts.backtest import Backtest
 from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.compare import Comparison
 from normscope.theory.laws.groups import GroupFits
@@ -20,7 +21,17 @@ from normscope.theory.laws.growth import GrowthFit
 from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
-from normscope.views.figures import audit, budget, comparison, exponents, forecast, groups, growth, training
+from normscope.views.figures import (
+    audit,
+    backtest,
+    budget,
+    comparison,
+    exponents,
+    forecast,
+    groups,
+    growth,
+    training,
+)
 from normscope.views.figures.network import (
     head_map,
     heads,
@@ -114,6 +125,15 @@ def of_forecast(found: Forecast) -> Drawing:
     """The past and the forecast."""
     figure = forecast.forecast_figure(found.past, found)
     return Drawing(_series_scope(found.past), [figure], found.past.warnings)
+
+
+def of_backtest(found: Backtest) -> Drawing:
+    """Forecasts from earlier steps, and what came."""
+    steps = span([found.rows[0].known, found.to])
+    scope = _joined(found.unit or "norm", _scope_words(found.scope), found.series, steps)
+    return Drawing(
+        scope, [backtest.backtest_figure(found)], [text] if (text := unsound_sentence(found.findings)) else []
+    )
 
 
 def of_comparison(found: Comparison) -> Drawing:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Ablations": drawings.of_ablations,
     "Audit": drawings.of_audit,
+    "Backtest": drawings.of_backtest,
     "Comparison": drawings.of_comparison,
     "Forecast": drawings.of_forecast,
     "GroupFits": drawings.of_group_fits,
@@ -61,7 +62,7 @@ def plot(
 ) -> Figure:
     """Draw a result of normscope with plotly; with `path`, also write the figure to a file.
 
-    `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `compare`, `norm_budget`,
+    `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `backtest`, `compare`, `norm_budget`,
     `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `ablations`, `saturated_task`,
     `homogeneity`, `looks_ahead`, `audit`, `train` or `sweep` returns. For a run, and for every other source
     that `series` takes, the norm is drawn. The name of the file ends in .html, or, with the extra

@@ -295,6 +295,31 @@ def test_a_norm_that_grows_exponentially_grows_fast():
     assert "fast-growth" not in kinds(ns.advise((steps, (5 + np.sqrt(steps)) * noise)))
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.zeros(40), "no-norm"),
+        (np.where(np.arange(40) > 20, 50.0, 5.0), "jump"),
+        (10 * np.exp(-np.arange(40) / 10), "fallen"),
+        (np.exp(np.arange(40) / 4), "fast-growth"),
+    ],
+)
+def test_norms_alone_show_what_is_wrong_with_them(values, kind):
+    noise = 1 + 0.001 * np.random.default_rng(0).standard_normal(40)
+    found = ns.advise((10 * np.arange(40), values * noise))
+    assert kind in kinds(found)
+    quiet = ns.advise((10 * np.arange(40), (10 + np.sqrt(np.arange(40))) * noise))
+    assert kinds(quiet) == set()
+
+
+def test_a_learning_rate_of_zero_trains_nothing(tmp_path):
+    found = ns.advise(record(tmp_path / "still.db", Recorded(lr=0.0, decay=0.1)))
+    assert only(found, "unmoved").sentence == (
+        "The learning rate is 0 at all 201 recorded steps: nothing is trained."
+    )
+    assert "weak-decay" not in {each.kind for each in found}
+
+
 def test_the_window_is_part_of_every_command(runs):
     found = ns.advise(runs["on the way"], until=1500, scope="all")
     assert found.last_step == 1500

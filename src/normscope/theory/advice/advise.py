@@ -13,6 +13,7 @@ from normscope.theory.advice.growth_outlook import alignment, fast_growth
 from normscope.theory.advice.lost_gradients import vanished
 from normscope.theory.advice.missing_decay import undecayed, weak_decay
 from normscope.theory.advice.network_signs import hardened_heads, saturated_layers
+from normscope.theory.advice.norm_course import fallen, jumped, no_norm
 from normscope.theory.advice.rest_points import rest
 from normscope.theory.advice.run_evidence import FEWEST_POINTS, RunEvidence
 from normscope.theory.measures.series_sources import Selection, Source, opened_run, refuse_measure
@@ -23,8 +24,11 @@ Rule = Callable[[RunEvidence], Judgement]
 RULES: Mapping[str, Rule] = {
     "unsound": unsound,
     "nonfinite": non_finite,
+    "no-norm": no_norm,
+    "jump": jumped,
     "unmoved": unmoved,
     "vanished": vanished,
+    "fallen": fallen,
     "rest": rest,
     "undecayed": undecayed,
     "weak-decay": weak_decay,

@@ -73,6 +73,9 @@ def unmoved(known: RunEvidence) -> Judgement:
     if applied is None:
         return Judgement(missing=True)
     rates = np.array([each.rates.at(sums.steps.astype(np.float64))[0] for each in applied]).T
+    if not (rates > 0).any():
+        said = f"The learning rate is 0 at all {len(sums.steps)} recorded steps: nothing is trained."
+        return _act("unmoved", said, {"steps": len(sums.steps), "rate": 0.0}, known.export())
     sound = np.isfinite(sums.sumsq_delta) & (np.nan_to_num(sums.nonfinite) == 0)
     trained = sound & (rates > 0) & ~np.array([each.assumed for each in applied])
     late = sums.steps > sums.steps[-1] - LATE * np.ptp(sums.steps)

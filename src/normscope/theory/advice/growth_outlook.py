@@ -15,7 +15,8 @@ ROOT = math.sqrt(2.0)  # what √t grows by while the steps double
 SURE = 0.9
 ALIGNED = 0.3  # mean cosine of updates and parameters; 44 ordinary trainings end between −0.03 and 0.2
 JUMP = 0.1  # a late rise of that cosine that ordinary trainings do not show
-WINDOW, FEWEST = 0.1, 30
+EXPLODING = 3.0  # over the last doubling of the steps
+WINDOW, FEWEST, FEWEST_NORMS = 0.1, 30, 12
 
 
 def fast_growth(known: RunEvidence) -> Judgement:
@@ -27,6 +28,8 @@ def fast_growth(known: RunEvidence) -> Judgement:
     expected = (
         f"{short(found.value)} at step {found.to:,} (95 % interval {short(found.low)} to {short(found.high)})"
     )
+    if (seen := _seen(known, found.value_now)) is not None:
+        return seen
     sure = probability_above(ROOT * found.value_now, found.value, found.low, found.high)
     if found.trust < TRUSTED or factor <= ROOT or sure < SURE:
         return Judgement(
@@ -46,6 +49,25 @@ def fast_growth(known: RunEvidence) -> Judgement:
     }
     command = known.command("forecast", "--to", found.to)
     return Judgement((Advice("fast-growth", said, evidence, sure, command, "watch", math.log(factor)),))
+
+
+def _seen(known: RunEvidence, now: float) -> Judgement | None:
+    """Growth by EXPLODING or more over the last doubling of the steps, which no forecast has to confirm."""
+    steps, values = known.norms.steps, known.norms.values
+    if not (np.diff(steps) > 0).all() or len(values) < FEWEST_NORMS or steps[0] > steps[-1] / 4:
+        return None
+    half, late = np.interp(steps[-1] * np.array([0.5, 0.75]), steps, values).tolist()
+    if not half > 0 or now / half < EXPLODING or now / late < EXPLODING**0.3:  # a jump that is over
+        return None
+    said = (
+        f"The norm explodes: it grew {now / half:.3g} × while the steps doubled ({short(half)} → "
+        f"{short(now)}), where √t gives at most 1.41 × and steady growth 2 ×."
+    )
+    around = np.diff(np.log(values[-max(4, len(values) // 10) :]))
+    noise = float(np.std(around)) if np.isfinite(around).all() else math.inf
+    sure = below(math.log(now / half / 2.0) / max(noise, 1e-9))
+    evidence: dict[str, float | str] = {"half": half, "norm": now, "factor": now / half}
+    return Judgement((Advice("fast-growth", said, evidence, sure, known.command("show"), "act", 1.1),))
 
 
 def alignment(known: RunEvidence) -> Judgement:

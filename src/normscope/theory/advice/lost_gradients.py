@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,11 +12,13 @@ from normscope.theory.advice.certainty import below, mean_and_error
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import tensors_in_scope
+from normscope.theory.measures.series_sources import load
 from normscope.words import some
 
 VANISHED = math.log(1e-3)  # relative to what the gradients of the other tensors did over the same time
 SURELY = math.log(1e-2)
 SURE = 0.9
+ERASED = 0.5  # of the first norm
 FEWEST_TENSORS, FEWEST_RECORDS = 4, 30
 WINDOW = 0.1
 
@@ -31,14 +34,32 @@ def vanished(known: RunEvidence) -> Judgement:
     if not lost or sure < SURE:
         least = math.exp(min(fall for fall, _ in falls.values()) - usual)
         return Judgement(checked=f"no gradient vanished (the least kept {least:.2g} of the usual share)")
-    worst = min(fall for fall, _ in lost.values())
+    worst, kept = min(fall for fall, _ in lost.values()), _kept(known, list(lost))
     said = (
         f"The gradient of {some(list(lost))} vanished: relative to the other tensors' it fell to "
-        f"{math.exp(worst):.1g} of what it was ({len(lost)} of {len(falls)} tensors). An optimizer that "
-        "rescales gradients hides this until they are below its ε."
+        f"{math.exp(worst):.1g} of what it was ({len(lost)} of {len(falls)} tensors).{_erased(kept)}"
     )
     evidence: dict[str, float | str] = {"tensors": len(lost), "measured": len(falls), "left": math.exp(worst)}
+    evidence["norm_kept"] = kept
     return Judgement((Advice("vanished", said, evidence, sure, known.export(), "act", size=1.5),))
+
+
+def _kept(known: RunEvidence, names: list[str]) -> float:
+    """The median over some tensors of the last norm over the first."""
+    assert known.run is not None
+    found = load(known.run, replace(known.selection, by="tensor"))
+    ratios = [
+        each.values[-1] / each.values[0]
+        for each in found
+        if each.name in names and len(each) and each.values[0] > 0
+    ]
+    return float(np.median(ratios)) if ratios else 1.0
+
+
+def _erased(kept: float) -> str:
+    if kept > ERASED:
+        return ""
+    return f" Their norm is {100 * kept:.2g} % of the first one (median): they are being erased."
 
 
 def _falls(known: RunEvidence) -> dict[str, tuple[float, float]]:

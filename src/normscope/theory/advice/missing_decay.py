@@ -63,7 +63,9 @@ def weak_decay(known: RunEvidence) -> Judgement:
     told = {each.evidence["group"] for each in rest(known).advice}  # more is known of these
     found = []
     for each in (one for one in known.groups if one.name not in told):
-        decayed = each.kind and each.decay_factor is not None and each.rates.weight_decay.max() > 0
+        decayed = (
+            each.kind and each.decay_factor is not None and (each.rates.weight_decay * each.rates.lr).any()
+        )
         if decayed and matters(each, total) and (taken := _taken(each)) < IDLE:
             found.append(_weak(known, each, taken))
     return Judgement(tuple(found))

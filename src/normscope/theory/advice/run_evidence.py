@@ -49,7 +49,7 @@ class RunEvidence:
         return shlex.join(["normscope", "export", self.name, "-o", "weights.csv"])
 
     def updates_command(self, measure: str) -> str:
-        """The command that shows a measure of single updates; `show` compares checkpoints, if any."""
+        """The command that shows a measure of single updates; with checkpoints, `show` compares those."""
         saved = self.run is not None and sum(row.stage == self.stage for row in self.run.checkpoints()) > 1
         return self.export() if saved else self.command("show", "--measure", measure)
 

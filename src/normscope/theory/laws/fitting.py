@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,8 +13,8 @@ _POLISH_STEPS = 40
 _ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
-_TOLERANCE = 1e-9  # of the residual sum: a step that gained less was the last
-_NO_GAIN = 1e-12  # a step that would gain less is not taken
+_TOLERANCE = 1e-12  # of the residual sum: a step that would gain less is not taken
+_CONTINUED = 1e-9  # the same for a fit that continues another one, of which only the sum is of interest
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,8 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
         if found is None or linear:
             return found
         first = _zoom(problem, found.params) if law.kinked else found.params
-        return None if first is None else _polish(problem, first)
+        accuracy = _TOLERANCE if start is None else _CONTINUED
+        return None if first is None else _polish(problem, first, accuracy)
 
 
 @dataclass(frozen=True)
@@ -190,36 +190,33 @@ def _zoom(problem: _Problem, start: Array) -> Array | None:
 def _best_shape(problem: _Problem, shapes: Array) -> Fit | None:
     """The best of the given shapes with its coefficients; for each shape the problem is linear."""
     law, (metric, wanted) = problem.law, problem.linear(problem.values)
-    solved, rss = _projections([metric.apply(problem.basis(shape)) for shape in shapes], wanted)
+    rows = np.stack([problem.basis(shape) for shape in shapes])
+    solved, rss = _projections(metric.apply(rows), wanted)
     best = int(np.argmin(np.where(np.isfinite(rss), rss, np.inf)))
     if not np.isfinite(rss[best]):
         return None
     return Fit(law, np.append(solved[best], shapes[best]) if law.slope else solved[best], float(rss[best]))
 
 
-def linear_rss(bases: Iterable[Array], metric: Metric, wanted: Array) -> Array:
-    """Residual sums (grid,) of least squares on each of some bases (terms, points), in a metric."""
-    return _projections([metric.apply(rows) for rows in bases], wanted)[1]
+def linear_rss(rows: Array, metric: Metric, wanted: Array) -> Array:
+    """Residual sums (grid,) of least squares on bases (grid, terms, points), in a metric."""
+    return _projections(metric.apply(rows), wanted)[1]
 
 
-def _projections(bases: Sequence[Array], wanted: Array) -> tuple[Array, Array]:
-    """`_project` for many bases: coefficients (grid, terms) and residual sums (grid,).
-
-    Long rows are taken one basis after another: an array of all of them would not stay in the cache.
-    """
-    if len(bases) == 1:
-        solved, rss = _project(bases[0], wanted)
+def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
+    """`_project` for many bases (grid, terms, points): coefficients (grid, terms), residual sums (grid,)."""
+    if len(rows) == 1:
+        solved, rss = _project(rows[0], wanted)
         return solved[None], np.array([rss])
-    gram = np.stack([_gram(rows) for rows in bases])
-    right = np.stack([rows @ wanted for rows in bases])
+    gram = _gram(rows)
     norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
     usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
     norms = np.where(usable[:, None], norms, 1.0)
-    unit = gram / (norms[:, :, None] * norms[:, None])
-    unit[~usable], right[~usable] = np.eye(gram.shape[1]), 0.0
-    solved = _solved(unit, right / norms) / norms
-    rest = (wanted - coefficients @ rows for coefficients, rows in zip(solved, bases, strict=True))
-    return solved, np.where(usable, [left @ left for left in rest], np.inf)
+    unit, right = gram / (norms[:, :, None] * norms[:, None]), rows @ wanted / norms
+    unit[~usable], right[~usable] = np.eye(rows.shape[1]), 0.0
+    solved = _solved(unit, right) / norms
+    rest = wanted - (solved[:, None] @ rows)[:, 0]
+    return solved, np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
 
 
 def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
@@ -234,8 +231,8 @@ def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
 
 
 def _gram(rows: Array) -> Array:
-    """The products of rows (terms, points); with a copy, because for few rows BLAS does that faster."""
-    products: Array = rows @ rows.copy().T
+    """The products of rows (…, terms, points); with a copy, because for few rows BLAS does that faster."""
+    products: Array = rows @ rows.copy().swapaxes(-1, -2)
     return products
 
 
@@ -258,16 +255,16 @@ def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -
     return float(rest @ rest)
 
 
-def _polish(problem: _Problem, start: Array) -> Fit | None:
+def _polish(problem: _Problem, start: Array, accuracy: float) -> Fit | None:
     """Levenberg–Marquardt from `start`, with the shape kept inside its bounds."""
     current, damping = _Iterate(problem, start), _LEAST_DAMPING
     most = damping if problem.law.kinked else 1e4  # a shorter step does not help across a kink
     for _ in range(_POLISH_STEPS):
         move, gain = current.step(damping)
-        if gain <= _NO_GAIN * current.rss and damping <= 1e-8:
+        if gain <= accuracy * current.rss and damping <= 1e-8:
             break
         trial = current.moved(move)
-        settled = abs(current.rss - trial.rss) <= _TOLERANCE * current.rss
+        settled = abs(current.rss - trial.rss) <= 1000 * accuracy * current.rss
         if trial.rss < current.rss:  # never true of NaN
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:

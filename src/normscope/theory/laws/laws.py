@@ -93,8 +93,8 @@ EXPONENTS = (0.01, 5.0)
 
 def _rows(*terms: Array, last: float) -> Array:
     """The terms of a basis, or of its slope, and a constant one after them."""
-    rows = np.full((len(terms) + 1, len(terms[0])), last)
-    for row, term in zip(rows, terms, strict=False):
+    rows = np.empty((len(terms) + 1, len(terms[0])))
+    for row, term in zip(rows, (*terms, last), strict=True):
         row[:] = term
     return rows
 

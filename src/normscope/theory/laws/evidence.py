@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, quick_median, robust_deviation, weighted_rss
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, weighted_rss
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.medians import quick_median, robust_deviation
 
 ENOUGH_TO_CHOOSE = 8  # points from which on laws are compared, not only fitted
 _HELD_OUT = 0.2

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
-from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.laws import Array
 from normscope.theory.laws.natural_clock import RateRecord
+from normscope.theory.measures.medians import robust_deviation
 
 NEIGHBOURS = 4  # intervals on either side that a jump is compared with
 FAR = 8.0  # times what the neighbouring intervals move

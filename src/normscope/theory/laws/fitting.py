@@ -12,9 +12,11 @@ from normscope.theory.laws.laws import Array, Law
 _POLISH_STEPS = 40
 _ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
+_AT_ONCE = 10_000  # points times shapes that are searched in one product: more do not stay in the cache
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
 _TOLERANCE = 1e-12  # of the residual sum: a step that would gain less is not taken
-_CONTINUED = 1e-9  # the same for a fit that continues another one, of which only the sum is of interest
+_SETTLED = 1000.0  # times that: a step that gained less was the last one
+_CONTINUED = 1e-9  # the tolerance of a fit that continues another one: only its sum is of interest
 
 
 @dataclass(frozen=True)
@@ -80,29 +82,6 @@ def aicc(rss: float, values: Array, parameters: int) -> float | None:
     if points <= k + 1:
         return None
     return points * log_variance(rss, values) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
-
-
-def at_bounds(fit: Fit, steps: Array) -> bool:
-    """Whether the search for the shape stopped at an end of its range; a change-point may be anywhere."""
-    if fit.law.bounds is None or fit.law.kinked:
-        return False
-    low, high = fit.law.bounds(steps)
-    shape = float(fit.params[-1])
-    return shape <= low + 1e-6 * abs(low) or shape >= high - 1e-6 * abs(high)
-
-
-def robust_deviation(residuals: Array) -> float:
-    """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
-    return 1.4826 * quick_median(np.abs(residuals))
-
-
-def quick_median(values: Array) -> float:
-    """np.median of finite values, without its overhead; of no values, NaN."""
-    half = len(values) // 2
-    if not half:
-        return float(np.mean(values)) if len(values) else float("nan")
-    parts = np.partition(values, (half - 1, half))
-    return float(parts[half] if len(values) % 2 else (parts[half - 1] + parts[half]) / 2)
 
 
 def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
@@ -189,12 +168,16 @@ def _zoom(problem: _Problem, start: Array) -> Array | None:
 
 def _best_shape(problem: _Problem, shapes: Array) -> Fit | None:
     """The best of the given shapes with its coefficients; for each shape the problem is linear."""
+    at_once = max(_AT_ONCE // len(problem.steps), 1)
+    found = [_best_of(problem, shapes[i : i + at_once]) for i in range(0, len(shapes), at_once)]
+    return min((fit for fit in found if np.isfinite(fit.rss)), key=lambda fit: fit.rss, default=None)
+
+
+def _best_of(problem: _Problem, shapes: Array) -> Fit:
     law, (metric, wanted) = problem.law, problem.linear(problem.values)
     rows = np.stack([problem.basis(shape) for shape in shapes])
     solved, rss = _projections(metric.apply(rows), wanted)
     best = int(np.argmin(np.where(np.isfinite(rss), rss, np.inf)))
-    if not np.isfinite(rss[best]):
-        return None
     return Fit(law, np.append(solved[best], shapes[best]) if law.slope else solved[best], float(rss[best]))
 
 
@@ -205,9 +188,10 @@ def linear_rss(rows: Array, metric: Metric, wanted: Array) -> Array:
 
 def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
     """`_project` for many bases (grid, terms, points): coefficients (grid, terms), residual sums (grid,)."""
-    if len(rows) == 1:
-        solved, rss = _project(rows[0], wanted)
-        return solved[None], np.array([rss])
+    if len(rows) == 1:  # which every law without a shape asks for, with less overhead
+        solved = _project(rows[0], wanted)[None]
+        rest = wanted - solved @ rows[0]
+        return solved, np.einsum("gn,gn->g", rest, rest)
     gram = _gram(rows)
     norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
     usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
@@ -219,15 +203,13 @@ def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
     return solved, np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
 
 
-def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
-    """Coefficients (terms,) and the residual sum of `wanted` on a basis (terms, points)."""
+def _project(rows: Array, wanted: Array) -> Array:
+    """Coefficients (terms,) of `wanted` on a basis (terms, points); NaN on one that is not finite or is 0."""
     gram = _gram(rows)
     norms = np.sqrt(gram.diagonal())
     if not 0 < norms.min() <= norms.max() < np.inf:  # NaN is neither
-        return np.zeros(len(rows)), np.inf
-    solved = _solved(gram / (norms[:, None] * norms), rows @ wanted / norms) / norms
-    rest = wanted - solved @ rows
-    return solved, float(rest @ rest)
+        return np.full(len(rows), np.nan)
+    return _solved(gram / (norms[:, None] * norms), rows @ wanted / norms) / norms
 
 
 def _gram(rows: Array) -> Array:
@@ -247,11 +229,7 @@ def _solved(gram: Array, right: Array) -> Array:
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
     """The residual sum of squares of a fit in another metric."""
-    return _rss(fit.law, fit.params, steps, values, metric)
-
-
-def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> float:
-    rest = metric.apply(values - law.value(steps, params))
+    rest = metric.apply(values - fit.law.value(steps, fit.params))
     return float(rest @ rest)
 
 
@@ -264,7 +242,7 @@ def _polish(problem: _Problem, start: Array, accuracy: float) -> Fit | None:
         if gain <= accuracy * current.rss and damping <= 1e-8:
             break
         trial = current.moved(move)
-        settled = abs(current.rss - trial.rss) <= 1000 * accuracy * current.rss
+        settled = abs(current.rss - trial.rss) <= _SETTLED * accuracy * current.rss
         if trial.rss < current.rss:  # never true of NaN
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:
@@ -278,8 +256,7 @@ class _Iterate:
     """Trial parameters with their residuals, and the damped Gauss–Newton step from there.
 
     Only the shape takes the step; the coefficients are then solved for (Golub and Pereyra's variable
-    projection). This follows the curved valley that a power and its coefficients form. The basis, which
-    takes most of the time, is computed once for each shape.
+    projection). This follows the curved valley that a power and its coefficients form.
     """
 
     def __init__(self, problem: _Problem, params: Array, rows: Array | None = None) -> None:
@@ -292,8 +269,8 @@ class _Iterate:
 
     @cached_property
     def _system(self) -> tuple[Array, Array, Array]:
-        problem = self._problem
-        jacobian = problem.metric.apply(problem.law.tangent(problem.steps, self.params, self._rows))
+        problem, rows = self._problem, self._rows
+        jacobian = problem.metric.apply(problem.law.tangent(problem.steps, self.params, rows))
         gram = _gram(jacobian)
         scale = np.sqrt(gram.diagonal())
         scale = np.where(scale > 0, scale, 1.0)
@@ -317,5 +294,5 @@ class _Iterate:
         params[-1] = min(max(params[-1], low), high)
         rows = problem.basis(params[-1])
         metric, wanted = problem.linear(np.maximum(self._curve, 1e-300))
-        params[:-1] = _project(metric.apply(rows), wanted)[0]
+        params[:-1] = _project(metric.apply(rows), wanted)
         return _Iterate(problem, params, rows)

@@ -111,11 +111,11 @@ def wave_p_value(support: Support, roots: Array, steps: Array, values: Array, wa
     phi = support.phi if support.phi > SMOOTH else _noise_phi(rows, residuals, roots)
     metric = Metric(roots, phi)
     wanted, seen = metric.apply(residuals), metric.apply(rows)
-    without, with_waves = _left(seen[: len(tangent)], wanted), _left(seen, wanted)
-    freedom = points - len(rows) - 1
-    lowest = 1e-18 * points * float(np.ptp(values)) ** 2
-    rest = max(float(with_waves @ with_waves), lowest)
-    gain = max(float(without @ without) - rest, 0.0) / count
+    basis, _ = np.linalg.qr(seen.T)
+    shares = wanted @ basis  # those of the waves come last: what the waves explain beyond the law
+    left, freedom = wanted - basis @ shares, points - len(rows) - 1
+    rest = max(float(left @ left), 1e-18 * points * float(np.ptp(values)) ** 2)
+    gain = float(np.square(shares[len(tangent) :]).sum()) / count
     return float(fdtrc(count, freedom, gain * freedom / rest))
 
 
@@ -160,10 +160,10 @@ def like_a_schedule(best: Support, evidence: Evidence, steps: Array, values: Arr
     if (values <= 0).any():
         return None
     share = steps / steps[-1]
-    bases = [np.stack([area(share), np.ones_like(share)]) for area in FALLING]
+    bases = np.stack([np.stack([area(share), np.ones_like(share)]) for area in FALLING])
     near = np.maximum(best.fit.law.value(steps, best.fit.params), 1e-3 * values)
     lowest = float(linear_rss(bases, *linearised(values, near, Metric(evidence.roots, best.phi))).min())
-    gap = _gap(lowest, best, evidence, values) + 2.0 * (2 - len(best.fit.params))
+    gap = _gap(lowest, best, evidence, values) + 2.0 * (bases.shape[1] - len(best.fit.params))
     return Doubt("schedule", gap) if gap < TOO_CLOSE else None
 
 
@@ -174,7 +174,7 @@ def like_two_lines(best: Support, evidence: Evidence, steps: Array, values: Arra
         return None
     knots = steps[-1] * np.linspace(0.15, 0.85, _KNOTS)
     straight, metric = np.stack([steps, np.ones_like(steps)]), Metric(evidence.roots, best.phi)
-    bases = (np.vstack([np.maximum(steps - knot, 0.0), straight]) for knot in knots)
+    bases = np.stack([np.vstack([np.maximum(steps - knot, 0.0), straight]) for knot in knots])
     sums = linear_rss(bases, metric, metric.apply(values))
     gap = _gap(float(sums.min()), best, evidence, values) + 2.0 * (4 - len(best.fit.params))
     return Doubt("two lines", float(knots[int(sums.argmin())])) if gap < TOO_CLOSE else None

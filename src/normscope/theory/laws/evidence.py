@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, robust_deviation, weighted_rss
+from normscope.theory.laws.fitting import Fit, Metric, fit_law, log_variance, weighted_rss
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.medians import quick_median, robust_deviation
 
 ENOUGH_TO_CHOOSE = 8  # points from which on laws are compared, not only fitted
 _HELD_OUT = 0.2
@@ -129,8 +130,8 @@ def isolated(values: Array) -> NDArray[np.bool_]:
         return np.zeros(len(values), dtype=bool)
     padded = np.pad(values, 2, mode="reflect", reflect_type="odd")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 5)
-    away = values - np.median(windows, axis=1)
-    usual = float(np.median(np.abs(np.diff(values))))
+    away = values - np.partition(windows, 2, axis=1)[:, 2]  # the median of five
+    usual = quick_median(np.abs(np.diff(values)))
     return (np.abs(_standard(away)) > _ALONE) & (np.abs(away) > _ALONE * usual)
 
 

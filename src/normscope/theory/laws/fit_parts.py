@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
-from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.laws import Array
 from normscope.theory.laws.natural_clock import RateRecord
+from normscope.theory.measures.medians import robust_deviation
 
 NEIGHBOURS = 4  # intervals on either side that a jump is compared with
 FAR = 8.0  # times what the neighbouring intervals move
@@ -73,8 +73,9 @@ def resets(values: Array) -> tuple[int, ...]:
     if len(moves) < 2 * NEIGHBOURS:
         return ()
     large = max(_LEAST * float(np.ptp(values)), FAR * robust_deviation(moves))
+    far = np.flatnonzero(np.abs(moves) > large).tolist()
     near = range(NEIGHBOURS - 1, len(moves) - NEIGHBOURS + 1)
-    return tuple(i + 1 for i in near if abs(moves[i]) > large and _jumps(values, moves, i))
+    return tuple(i + 1 for i in far if i in near and _jumps(values, moves, i))
 
 
 def _jumps(values: Array, moves: Array, i: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,9 +12,11 @@ from normscope.theory.laws.laws import Array, Law
 _POLISH_STEPS = 40
 _ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
+_AT_ONCE = 10_000  # points times shapes that are searched in one product: more do not stay in the cache
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
-_TOLERANCE = 1e-9  # of the residual sum: a step that gained less was the last
-_NO_GAIN = 1e-12  # a step that would gain less is not taken
+_TOLERANCE = 1e-12  # of the residual sum: a step that would gain less is not taken
+_SETTLED = 1000.0  # times that: a step that gained less was the last one
+_CONTINUED = 1e-9  # the tolerance of a fit that continues another one: only its sum is of interest
 
 
 @dataclass(frozen=True)
@@ -83,29 +84,6 @@ def aicc(rss: float, values: Array, parameters: int) -> float | None:
     return points * log_variance(rss, values) + 2 * k + 2 * k * (k + 1) / (points - k - 1)
 
 
-def at_bounds(fit: Fit, steps: Array) -> bool:
-    """Whether the search for the shape stopped at an end of its range; a change-point may be anywhere."""
-    if fit.law.bounds is None or fit.law.kinked:
-        return False
-    low, high = fit.law.bounds(steps)
-    shape = float(fit.params[-1])
-    return shape <= low + 1e-6 * abs(low) or shape >= high - 1e-6 * abs(high)
-
-
-def robust_deviation(residuals: Array) -> float:
-    """Standard deviation of residuals around zero, from their median size: outliers hardly matter."""
-    return 1.4826 * quick_median(np.abs(residuals))
-
-
-def quick_median(values: Array) -> float:
-    """np.median of finite values, without its overhead; of no values, NaN."""
-    half = len(values) // 2
-    if not half:
-        return float(np.mean(values)) if len(values) else float("nan")
-    parts = np.partition(values, (half - 1, half))
-    return float(parts[half] if len(values) % 2 else (parts[half - 1] + parts[half]) / 2)
-
-
 def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array | None = None) -> Fit | None:
     """The least-squares fit of `law`; None if there is no finite one (a law of ρ² and negative values).
 
@@ -120,7 +98,8 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
         if found is None or linear:
             return found
         first = _zoom(problem, found.params) if law.kinked else found.params
-        return None if first is None else _polish(problem, first)
+        accuracy = _TOLERANCE if start is None else _CONTINUED
+        return None if first is None else _polish(problem, first, accuracy)
 
 
 @dataclass(frozen=True)
@@ -189,53 +168,53 @@ def _zoom(problem: _Problem, start: Array) -> Array | None:
 
 def _best_shape(problem: _Problem, shapes: Array) -> Fit | None:
     """The best of the given shapes with its coefficients; for each shape the problem is linear."""
+    at_once = max(_AT_ONCE // len(problem.steps), 1)
+    found = [_best_of(problem, shapes[i : i + at_once]) for i in range(0, len(shapes), at_once)]
+    return min((fit for fit in found if np.isfinite(fit.rss)), key=lambda fit: fit.rss, default=None)
+
+
+def _best_of(problem: _Problem, shapes: Array) -> Fit:
     law, (metric, wanted) = problem.law, problem.linear(problem.values)
-    solved, rss = _projections([metric.apply(problem.basis(shape)) for shape in shapes], wanted)
+    rows = np.stack([problem.basis(shape) for shape in shapes])
+    solved, rss = _projections(metric.apply(rows), wanted)
     best = int(np.argmin(np.where(np.isfinite(rss), rss, np.inf)))
-    if not np.isfinite(rss[best]):
-        return None
     return Fit(law, np.append(solved[best], shapes[best]) if law.slope else solved[best], float(rss[best]))
 
 
-def linear_rss(bases: Iterable[Array], metric: Metric, wanted: Array) -> Array:
-    """Residual sums (grid,) of least squares on each of some bases (terms, points), in a metric."""
-    return _projections([metric.apply(rows) for rows in bases], wanted)[1]
+def linear_rss(rows: Array, metric: Metric, wanted: Array) -> Array:
+    """Residual sums (grid,) of least squares on bases (grid, terms, points), in a metric."""
+    return _projections(metric.apply(rows), wanted)[1]
 
 
-def _projections(bases: Sequence[Array], wanted: Array) -> tuple[Array, Array]:
-    """`_project` for many bases: coefficients (grid, terms) and residual sums (grid,).
-
-    Long rows are taken one basis after another: an array of all of them would not stay in the cache.
-    """
-    if len(bases) == 1:
-        solved, rss = _project(bases[0], wanted)
-        return solved[None], np.array([rss])
-    gram = np.stack([_gram(rows) for rows in bases])
-    right = np.stack([rows @ wanted for rows in bases])
+def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
+    """`_project` for many bases (grid, terms, points): coefficients (grid, terms), residual sums (grid,)."""
+    if len(rows) == 1:  # which every law without a shape asks for, with less overhead
+        solved = _project(rows[0], wanted)[None]
+        rest = wanted - solved @ rows[0]
+        return solved, np.einsum("gn,gn->g", rest, rest)
+    gram = _gram(rows)
     norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
     usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
     norms = np.where(usable[:, None], norms, 1.0)
-    unit = gram / (norms[:, :, None] * norms[:, None])
-    unit[~usable], right[~usable] = np.eye(gram.shape[1]), 0.0
-    solved = _solved(unit, right / norms) / norms
-    rest = (wanted - coefficients @ rows for coefficients, rows in zip(solved, bases, strict=True))
-    return solved, np.where(usable, [left @ left for left in rest], np.inf)
+    unit, right = gram / (norms[:, :, None] * norms[:, None]), rows @ wanted / norms
+    unit[~usable], right[~usable] = np.eye(rows.shape[1]), 0.0
+    solved = _solved(unit, right) / norms
+    rest = wanted - (solved[:, None] @ rows)[:, 0]
+    return solved, np.where(usable, np.einsum("gn,gn->g", rest, rest), np.inf)
 
 
-def _project(rows: Array, wanted: Array) -> tuple[Array, float]:
-    """Coefficients (terms,) and the residual sum of `wanted` on a basis (terms, points)."""
+def _project(rows: Array, wanted: Array) -> Array:
+    """Coefficients (terms,) of `wanted` on a basis (terms, points); NaN on one that is not finite or is 0."""
     gram = _gram(rows)
     norms = np.sqrt(gram.diagonal())
     if not 0 < norms.min() <= norms.max() < np.inf:  # NaN is neither
-        return np.zeros(len(rows)), np.inf
-    solved = _solved(gram / (norms[:, None] * norms), rows @ wanted / norms) / norms
-    rest = wanted - solved @ rows
-    return solved, float(rest @ rest)
+        return np.full(len(rows), np.nan)
+    return _solved(gram / (norms[:, None] * norms), rows @ wanted / norms) / norms
 
 
 def _gram(rows: Array) -> Array:
-    """The products of rows (terms, points); with a copy, because for few rows BLAS does that faster."""
-    products: Array = rows @ rows.copy().T
+    """The products of rows (…, terms, points); with a copy, because for few rows BLAS does that faster."""
+    products: Array = rows @ rows.copy().swapaxes(-1, -2)
     return products
 
 
@@ -250,24 +229,20 @@ def _solved(gram: Array, right: Array) -> Array:
 
 def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float:
     """The residual sum of squares of a fit in another metric."""
-    return _rss(fit.law, fit.params, steps, values, metric)
-
-
-def _rss(law: Law, params: Array, steps: Array, values: Array, metric: Metric) -> float:
-    rest = metric.apply(values - law.value(steps, params))
+    rest = metric.apply(values - fit.law.value(steps, fit.params))
     return float(rest @ rest)
 
 
-def _polish(problem: _Problem, start: Array) -> Fit | None:
+def _polish(problem: _Problem, start: Array, accuracy: float) -> Fit | None:
     """Levenberg–Marquardt from `start`, with the shape kept inside its bounds."""
     current, damping = _Iterate(problem, start), _LEAST_DAMPING
     most = damping if problem.law.kinked else 1e4  # a shorter step does not help across a kink
     for _ in range(_POLISH_STEPS):
         move, gain = current.step(damping)
-        if gain <= _NO_GAIN * current.rss and damping <= 1e-8:
+        if gain <= accuracy * current.rss and damping <= 1e-8:
             break
         trial = current.moved(move)
-        settled = abs(current.rss - trial.rss) <= _TOLERANCE * current.rss
+        settled = abs(current.rss - trial.rss) <= _SETTLED * accuracy * current.rss
         if trial.rss < current.rss:  # never true of NaN
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:
@@ -281,8 +256,7 @@ class _Iterate:
     """Trial parameters with their residuals, and the damped Gauss–Newton step from there.
 
     Only the shape takes the step; the coefficients are then solved for (Golub and Pereyra's variable
-    projection). This follows the curved valley that a power and its coefficients form. The basis, which
-    takes most of the time, is computed once for each shape.
+    projection). This follows the curved valley that a power and its coefficients form.
     """
 
     def __init__(self, problem: _Problem, params: Array, rows: Array | None = None) -> None:
@@ -295,8 +269,8 @@ class _Iterate:
 
     @cached_property
     def _system(self) -> tuple[Array, Array, Array]:
-        problem = self._problem
-        jacobian = problem.metric.apply(problem.law.tangent(problem.steps, self.params, self._rows))
+        problem, rows = self._problem, self._rows
+        jacobian = problem.metric.apply(problem.law.tangent(problem.steps, self.params, rows))
         gram = _gram(jacobian)
         scale = np.sqrt(gram.diagonal())
         scale = np.where(scale > 0, scale, 1.0)
@@ -320,5 +294,5 @@ class _Iterate:
         params[-1] = min(max(params[-1], low), high)
         rows = problem.basis(params[-1])
         metric, wanted = problem.linear(np.maximum(self._curve, 1e-300))
-        params[:-1] = _project(metric.apply(rows), wanted)[0]
+        params[:-1] = _project(metric.apply(rows), wanted)
         return _Iterate(problem, params, rows)

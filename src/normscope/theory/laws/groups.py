@@ -12,12 +12,12 @@ from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding
 from normscope.table import Table, Tabular
-from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series, source_rates
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import Array
 from normscope.theory.laws.natural_clock import RateRecord
 from normscope.theory.laws.wording import group_sentences
+from normscope.theory.measures.medians import robust_deviation
 from normscope.theory.measures.series_sources import Selection, Source, load
 from normscope.theory.measures.time_series import Series
 

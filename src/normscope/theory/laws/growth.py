@@ -17,7 +17,7 @@ from normscope.theory.laws.claims import Doubt
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
 from normscope.theory.laws.fit_parts import FittedPart, part_of
 from normscope.theory.laws.fit_wording import Told, fit_notes, growth_sentences
-from normscope.theory.laws.fitting import Fit, Metric, aicc, at_bounds, fit_law, r_squared
+from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, r_squared
 from normscope.theory.laws.intervals import Interval, free_exponent
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.law_choice import SEVERAL, Choice, judge, plain_fits
@@ -286,5 +286,5 @@ def _law_fit(fit: Fit, steps: Array, values: Array, support: Support | None) -> 
         aicc=aicc(fit.rss, values, len(fit.params)),
         delta=support.delta if support else None,
         holdout=support.holdout if support else None,
-        at_bounds=fit.law.parameters[-1:] if at_bounds(fit, steps) else (),
+        at_bounds=fit.law.parameters[-1:] if fit.law.at_bounds(steps, fit.params) else (),
     )

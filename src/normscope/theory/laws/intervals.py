@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.theory.laws.fitting import Fit, Metric, fit_law, quick_median, robust_deviation
+from normscope.theory.laws.fitting import Fit, Metric, fit_law
 from normscope.theory.laws.laws import EXPONENTS, LAWS, Array, Law
+from normscope.theory.measures.medians import quick_median, robust_deviation
 
 DRAWS = 399
 _AT_ONCE = 32  # series in one product

@@ -83,6 +83,14 @@ class Law:
         """The shape among the parameters; 0 for a law without one."""
         return float(params[-1]) if self.slope is not None else 0.0
 
+    def at_bounds(self, steps: Array, params: Array) -> bool:
+        """Whether the shape is at an end of its range; a change-point may be anywhere."""
+        if self.bounds is None or self.kinked:
+            return False
+        low, high = self.bounds(steps)
+        shape = self.shape(params)
+        return shape <= low + 1e-6 * abs(low) or shape >= high - 1e-6 * abs(high)
+
 
 #: The law that Merrill et al. (2021) report; every fit says how well it describes the series.
 PAPER_LAW = "sqrt"
@@ -93,8 +101,8 @@ EXPONENTS = (0.01, 5.0)
 
 def _rows(*terms: Array, last: float) -> Array:
     """The terms of a basis, or of its slope, and a constant one after them."""
-    rows = np.full((len(terms) + 1, len(terms[0])), last)
-    for row, term in zip(rows, terms, strict=False):
+    rows = np.empty((len(terms) + 1, len(terms[0])))
+    for row, term in zip(rows, (*terms, last), strict=True):
         row[:] = term
     return rows
 

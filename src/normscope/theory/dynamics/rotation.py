@@ -105,7 +105,7 @@ def _meaning(ratio: float, distance: float | None) -> str:
     if 1 / NEAR <= ratio <= NEAR:
         return "it is there"
     if distance is not None and (distance * np.log(ratio) > 0 or abs(distance) < np.log(NEAR) / 2):
-        return "its updates are not the independent ones that such a pace assumes, so this says nothing about rest"
+        return "its updates are not independent, which such a pace assumes: this says nothing about rest"
     if ratio > 1:
         return "it is smaller than at rest, and grows"
     return "it is larger than at rest, and shrinks or turns ever more slowly"

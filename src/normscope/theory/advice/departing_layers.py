@@ -11,10 +11,10 @@ from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import times
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.applied_rates import applied_rates
-from normscope.theory.laws.fitting import robust_deviation
 from normscope.theory.laws.groups import GroupFit, GroupFits, holm
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import GROUPINGS
+from normscope.theory.measures.medians import robust_deviation
 from normscope.words import OUTSIDE
 
 FEWEST = 4  # layers that a comparison needs

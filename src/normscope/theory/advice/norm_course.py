@@ -9,7 +9,7 @@ import numpy as np
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error, short
 from normscope.theory.advice.run_evidence import RunEvidence
-from normscope.theory.laws.fitting import robust_deviation
+from normscope.theory.measures.medians import robust_deviation
 from normscope.theory.measures.time_series import Series, clean_series
 
 SURE = 0.9

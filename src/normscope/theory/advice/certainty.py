@@ -12,7 +12,7 @@ _Z95 = 1.959964
 
 
 def below(z: float) -> float:
-    """The share of a normal distribution below z standard deviations; never exactly 1, which is for counts."""
+    """The share of a normal distribution below z standard deviations; exactly 1 is kept for counts."""
     return min(0.5 * (1.0 + math.erf(z / math.sqrt(2.0))), 1.0 - 1e-12)
 
 

@@ -9,7 +9,7 @@ from normscope.remarks import SURE, unsound_sentence
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.applied_rates import applied_rates
-from normscope.theory.measures.measures import Grouped, group
+from normscope.theory.measures.measures import Grouped
 from normscope.words import some
 
 LATE = 0.2  # the share of the records that counts as now
@@ -35,7 +35,7 @@ def non_finite(known: RunEvidence) -> Judgement:
     """NaN or infinite values in the parameters, with the step and the tensors where they first appear."""
     if known.run is None:
         return _non_finite_norms(known)
-    sums = _tensors(known)
+    sums = known.tensors
     bad = np.nan_to_num(sums.nonfinite) > 0
     if not bad.any():
         return Judgement(checked=f"no NaN in {len(sums.groups)} tensors at {len(sums.steps)} steps")
@@ -68,7 +68,7 @@ def unmoved(known: RunEvidence) -> Judgement:
     """Tensors that an optimizer has, with a rate above zero, and that do not change all the same."""
     if known.run is None:
         return Judgement(missing=True)
-    sums = _tensors(known)
+    sums = known.tensors
     applied = applied_rates(known.run, sums.groups, known.selection.stage)
     if applied is None:
         return Judgement(missing=True)
@@ -102,19 +102,3 @@ def _dead(known: RunEvidence, sums: Grouped, dead: NDArray[np.bool_], count: int
     share = float(sums.sumsq[-1, dead].sum() / sums.sumsq[-1].sum())
     evidence: dict[str, float | str] = {"tensors": float(len(names)), "trained": float(count), "share": share}
     return _act("unmoved", said, evidence, known.command("show", "--by", "tensor", "--measure", "update"))
-
-
-def _tensors(known: RunEvidence) -> Grouped:
-    """The sums of every tensor within the window."""
-    assert known.run is not None
-    chosen = known.selection
-    pairs = None if known.updates is None else "updates"
-    found = group(known.run, by="tensor", scope=chosen.scope or "body", stage=chosen.stage, pairs=pairs)
-    last = np.inf if chosen.until is None else chosen.until
-    kept = (found.steps >= chosen.since) & (found.steps <= last)
-    arrays = {
-        name: getattr(found, name)[kept]
-        for name in ("steps", "previous", "sumsq", "dot", "sumsq_delta", "dot_init", "sumsq_previous")
-    }
-    arrays |= {name: getattr(found, name)[kept] for name in ("sumsq_first", "nonfinite")}
-    return Grouped(groups=found.groups, scope=found.scope, numel=found.numel, **arrays)

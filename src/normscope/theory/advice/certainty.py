@@ -12,8 +12,8 @@ _Z95 = 1.959964
 
 
 def below(z: float) -> float:
-    """The share of a normal distribution below z standard deviations."""
-    return 0.5 * (1.0 + math.erf(z / math.sqrt(2.0)))
+    """The share of a normal distribution below z standard deviations; exactly 1 is kept for counts."""
+    return min(0.5 * (1.0 + math.erf(z / math.sqrt(2.0))), 1.0 - 1e-12)
 
 
 def log_spread(low: float, high: float) -> float:

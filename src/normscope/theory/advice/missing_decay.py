@@ -44,7 +44,8 @@ def _growing(known: RunEvidence, each: Resting) -> Advice | None:
     other, numbers, command = other_decays(known, each)
     said = (
         f"{each.words} never comes to rest: its norm {short(each.norm)} is expected at {short(later)} when "
-        f"the steps have doubled ({100 * (factor - 1):+.0f} %), and each step turns it less.{other}"
+        f"the steps have doubled at this rate ({100 * (factor - 1):+.0f} %), and each step turns it "
+        f"less.{other}"
     )
     evidence: dict[str, float | str] = {
         "group": each.group.name,

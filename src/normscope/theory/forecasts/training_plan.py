@@ -15,6 +15,7 @@ import numpy as np
 
 from normscope.errors import UsageError
 from normscope.option_checks import check_kind, check_number
+from normscope.theory.dynamics.group_dynamics import far_rates
 from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates, check_rates, is_file, scheduled
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.dynamics.rate_groups import RateGroup
@@ -190,13 +191,5 @@ def _refuse_decay(plan: Plan, groups: Sequence[RateGroup], futures: Sequence[Rat
 
 def out_of_range(groups: Sequence[RateGroup], futures: Sequence[Rates], ahead: Array) -> float:
     """|log| of the furthest learning rate ahead from those at which the drive was measured; 0 if inside."""
-    worst = 0.0
-    for group, future in zip(groups, futures, strict=True):
-        past = group.rates.at(group.steps[1:])[0] if len(group.steps) > 1 else group.rates.lr
-        past, later = past[past > 0], future.at(ahead)[0]
-        later = later[later > 0]
-        if len(past) and len(later):
-            worst = max(
-                worst, float(np.log(later.max() / past.max())), float(np.log(past.min() / later.min()))
-            )
-    return worst
+    pairs = zip(groups, futures, strict=True)
+    return max((float(far_rates(group, future.at(ahead)[0]).max()) for group, future in pairs), default=0.0)

@@ -225,3 +225,25 @@ def test_the_interval_covers_random_walks_against_decay():
         inside.append(found.low < series.values[-1] < found.high)
         width.append(found.high / found.low)
     assert np.mean(inside) >= 0.75 and np.median(width) < 3
+
+
+def test_a_rate_that_falls_to_zero_does_not_widen_the_interval_without_limit():
+    """Where the rate is low little is gained, and what is uncertain about the gain hardly matters."""
+    series, groups = driven()
+    now, to = int(series.steps[-1]), 2 * int(series.steps[-1])
+    held = forecast_series(series, to, Plan(lr=2e-3), groups)
+    fallen = forecast_series(series, to, Plan(schedule="cosine"), groups)
+    assert fallen.high / fallen.low < 1.5 * held.high / held.low
+    first = fallen.curve["low"][0], fallen.curve["high"][0]
+    assert first[1] / first[0] < 1.02, "the first steps do not know how low the rate will fall"
+    stopped = forecast_series(series, to, Plan(lr=1e-12), groups)
+    assert stopped.value == pytest.approx(float(series.values[-1])) and stopped.high / stopped.low < 1.5
+    assert now == stopped.now
+
+
+def test_a_rate_far_above_the_measured_ones_widens_the_interval_by_its_third():
+    series, groups = driven()
+    to = 4 * int(series.steps[-1])
+    near, far = (forecast_series(series, to, Plan(lr=lr), groups) for lr in (2e-3, 0.2))
+    assert np.log(far.high / far.low) / 2 == pytest.approx(np.log(100) / 3, rel=0.5)
+    assert far.high / far.low > 2 * near.high / near.low

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from normscope.errors import NormscopeError, UsageError
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import group_of_series
 from normscope.theory.forecasts.forecast import forecast
+from normscope.theory.forecasts.rate_sources import known_rates
 from normscope.theory.forecasts.training_plan import Plan, out_of_range, planned
 from normscope.theory.measures.time_series import Series
 
@@ -91,3 +94,48 @@ def test_how_far_rates_lie_outside_the_measured_ones():
     ahead = np.array([1500.0])
     for lr, far in ((0.01, 0.0), (0.1, np.log(10)), (0.001, np.log(10)), (0.0, 0.0)):
         assert out_of_range([one], [Rates.constant(lr, 0.1)], ahead) == pytest.approx(far)
+
+
+def test_the_ratio_of_the_groups_survives_a_rate_that_ends_at_zero():
+    falling = np.linspace(1.0, 0.0, len(STEPS))
+    main, small = (
+        replace(group(lr, 0.1, size), rates=Rates(STEPS, lr * falling, np.full(len(STEPS), 0.1)))
+        for lr, size in ((0.01, 10.0), (0.003, 1.0))
+    )
+    futures = planned(Plan(lr=0.02), [main, small], 1000.0, 2000.0)
+    assert [float(each.at(np.array([1500.0]))[0][0]) for each in futures] == pytest.approx([0.02, 0.006])
+
+
+@pytest.mark.parametrize("plan", [Plan(schedule="cosine"), Plan(weight_decay=0.2)])
+def test_a_plan_that_keeps_a_rate_of_zero_has_no_effect_and_is_refused(plan):
+    rates = Rates(STEPS, np.linspace(0.01, 0.0, len(STEPS)), np.full(len(STEPS), 0.1))
+    stopped = replace(group(0.01, 0.1), rates=rates)
+    with pytest.raises(UsageError, match=r"learning rate is 0 at step 1000.*--lr"):
+        planned(plan, [stopped], 1000.0, 2000.0)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_weight_decay_that_acts_with_unknown_strength_is_refused(decay):
+    adam = replace(group(0.01, 0.01), kind="Adam", momentum=0.9, coupled=True)
+    with pytest.raises(UsageError, match=r"weight decay of Adam .* unknown; leave out"):
+        planned(Plan(weight_decay=decay), [adam], 1000.0, 2000.0)
+    beside = planned(Plan(weight_decay=decay), [group(0.01, 0.01, 10.0), adam], 1000.0, 2000.0)
+    assert len(beside) == 2
+
+
+def test_decay_through_momentum_that_erases_the_parameters_is_refused():
+    sgd = replace(group(0.3, 1e-3), kind="SGD", momentum=0.9, coupled=True)
+    assert planned(Plan(weight_decay=0.1), [sgd], 1000.0, 2000.0)
+    with pytest.raises(UsageError, match="would take 3 of the parameters"):
+        planned(Plan(weight_decay=1.0), [sgd], 1000.0, 2000.0)
+
+
+def test_decay_that_acts_on_only_some_groups_is_pointed_out():
+    series = Series("norm", STEPS, 10 * np.sqrt(1.0 + STEPS))
+    adam = replace(group(0.01, 0.01), name="embeddings", kind="Adam", momentum=0.9, coupled=True)
+    both = [group(0.01, 0.01, 10.0), adam]
+    assert any(
+        "no effect on embeddings" in note
+        for note in known_rates(series, both, Plan(weight_decay=0.1), 2e3).notes
+    )
+    assert not any("no effect" in note for note in known_rates(series, both, Plan(lr=0.1), 2e3).notes)

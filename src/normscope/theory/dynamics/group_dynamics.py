@@ -38,20 +38,52 @@ def continue_group(group: RateGroup, ahead: Array, future: Rates | None = None) 
     """
     if not len(group.steps):
         raise SeriesError(f"{group.name}: no norm is known that could be continued")
+    sumsq = float(group.sumsq[-1])
+    out, last = np.empty(len(ahead)), max(sumsq, 0.0)
+    for i, (kept, gain) in enumerate(zip(*_intervals(group, ahead, future), strict=True)):
+        last = kept * last + gain if gain >= 0 else kept * last * np.exp(gain / sumsq)
+        out[i] = last
+    return out
+
+
+def growth_at_other_rates(group: RateGroup, ahead: Array, future: Rates) -> Array:
+    """What the drive will have changed in ρ² by the steps `ahead`, where its size is not measured.
+
+    The change in each interval counts times |log| of how far its learning rate lies outside those that the
+    group had when it was measured, and decays with the rest of ρ².
+    """
+    kept, gained = _intervals(group, ahead, future)
+    edges = np.concatenate([group.steps[-1:], ahead])
+    weighed = np.abs(gained) * far_rates(group, future.at((edges[1:] + edges[:-1]) / 2)[0])
+    out, last = np.empty(len(ahead)), 0.0
+    for i in range(len(ahead)):
+        last = float(kept[i] * last + weighed[i])
+        out[i] = last
+    return out
+
+
+def far_rates(group: RateGroup, lr: Array) -> Array:
+    """|log| of how far learning rates lie outside those at which a group was measured; 0 for a rate of 0."""
+    past = group.rates.at(group.steps[1:])[0] if len(group.steps) > 1 else group.rates.lr
+    past, moving = past[past > 0], lr > 0
+    if not len(past):
+        return np.zeros(len(lr))
+    logs = np.log(np.where(moving, lr, past.max()))
+    far: Array = np.maximum(np.maximum(logs - np.log(past.max()), np.log(past.min()) - logs), 0.0)
+    return far
+
+
+def _intervals(group: RateGroup, ahead: Array, future: Rates | None) -> tuple[Array, Array]:
+    """The share of ρ² that decay leaves in each interval up to `ahead`, and what the drive adds to it."""
     found = group_drive(group)
-    now, sumsq = float(group.steps[-1]), float(group.sumsq[-1])
-    if found is None or sumsq <= 0:
-        return np.full(len(ahead), max(sumsq, 0.0))
+    now = float(group.steps[-1])
+    if found is None or group.sumsq[-1] <= 0:
+        return np.ones(len(ahead)), np.zeros(len(ahead))
     edges = np.concatenate([[now], np.asarray(ahead, dtype=np.float64)])
     steps = steps_between(edges, acting_rates(group, future or _constant(*group.last_rates)))
     middles = (edges[1:] + edges[:-1]) / 2
     gained = found.growth(steps) * found.factor(middles)
-    gained = np.where(gained < 0, gained * max(now, 1.0) / np.maximum(middles, 1.0), gained)
-    out, last = np.empty(len(ahead)), sumsq
-    for i, (kept, gain) in enumerate(zip(steps.kept, gained, strict=True)):
-        last = kept * last + gain if gain >= 0 else kept * last * np.exp(gain / sumsq)
-        out[i] = last
-    return out
+    return steps.kept, np.where(gained < 0, gained * max(now, 1.0) / np.maximum(middles, 1.0), gained)
 
 
 def _constant(lr: float, weight_decay: float) -> Rates:

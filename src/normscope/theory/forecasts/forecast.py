@@ -12,6 +12,7 @@ from normscope.option_checks import check_integer, check_kind
 from normscope.table import Table
 from normscope.theory.dynamics.dynamics import Equilibrium, one_step_angle
 from normscope.theory.dynamics.group_drive import group_drive
+from normscope.theory.dynamics.group_dynamics import continue_groups, growth_at_other_rates
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.forecasts.candidates import LAST, LAW_PREFIX, NAIVE, law_candidates
 from normscope.theory.forecasts.combination import Combination, combine
@@ -166,10 +167,18 @@ def _range(laws: dict[str, float], last: float) -> tuple[float, float, float]:
     return float(np.median(values)), min(values), max(values)
 
 
-def _for_other_rates(past: Past, ahead: Array, rates: KnownRates) -> float:
-    """What the interval gains where a plan leads to rates at which the drive was not measured."""
-    far = out_of_range(past.groups, rates.futures, ahead) if rates.forced else 0.0
-    return 0.98 * _UNKNOWN_SCALING * far
+def _for_other_rates(past: Past, ahead: Array, rates: KnownRates) -> Array:
+    """What the interval gains where a plan leads to rates at which the drive was not measured.
+
+    The logarithm of the drive is uncertain there, and log ρ as far as ρ² was gained there.
+    """
+    if not rates.forced:
+        return np.zeros(len(ahead))
+    pairs = list(zip(past.groups, past.futures, strict=True))
+    gained = np.sum([growth_at_other_rates(group, ahead, future) for group, future in pairs], axis=0)
+    squared = continue_groups(past.groups, ahead, past.futures)
+    widened: Array = 0.98 * _UNKNOWN_SCALING * gained / np.maximum(squared, 1e-300)
+    return widened
 
 
 def _far_rates(past: Past, to: float) -> list[str]:

@@ -19,6 +19,7 @@ from normscope.theory.logs.rate_columns import recorded_rates
 from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
+from normscope.words import some
 
 CHANGING = 0.05  # a relative change of the rate over the last tenth of a run that is pointed out
 
@@ -117,6 +118,12 @@ def _recorded_notes(groups: Sequence[RateGroup], plan: Plan, now: float, to: flo
         )
     if plan.given and len(groups) > 1:
         notes.append("the rates given are those of the largest group; the others keep their ratio to it")
+    unknown = [group.name for group in groups if group.decay_factor is None and group.rates.lr.any()]
+    if unknown and (plan.weight_decay is not None or plan.table is not None):
+        notes.append(
+            f"the weight decay given has no effect on {some(unknown, 3)}: it is added to a gradient that is "
+            "then rescaled, and how strongly it acts is unknown"
+        )
     return tuple(notes)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from normscope.errors import UsageError
 from normscope.option_checks import check_kind, check_number
+from normscope.theory.dynamics.group_dynamics import far_rates
 from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates, check_rates, is_file, scheduled
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.dynamics.rate_groups import RateGroup
@@ -90,6 +91,11 @@ class Plan:
         lr = self.lr if self.lr is not None else last[0] if last else None
         if lr is None:
             raise UsageError("the run recorded no learning rate; give it with lr (--lr)")
+        if self.lr is None and lr == 0 and not is_file(self.schedule):
+            raise UsageError(
+                f"the learning rate is 0 at step {now:.0f}, the last one: schedule and weight decay have no "
+                "effect there; give the learning rate with lr (--lr)"
+            )
         return scheduled(os.fspath(self.schedule or "constant"), lr, decay, now, to)
 
 
@@ -145,28 +151,45 @@ def planned(plan: Plan, groups: Sequence[RateGroup], now: float, to: float) -> t
     known = [group.until(now) for group in groups]
     main = main_group(known)
     future = plan.rates(main.last_rates, now, to)
-    return tuple(group.rates.then(now, _scaled(future, group, main)) for group in known)
+    futures = tuple(_scaled(future, group, main) for group in known)
+    _refuse_decay(plan, known, futures)
+    return tuple(group.rates.then(now, later) for group, later in zip(known, futures, strict=True))
 
 
 def _scaled(future: Rates, group: RateGroup, main: RateGroup) -> Rates:
     """The main group's planned rates, in the ratio that this group's last rates have to the main one's."""
-    lr, decay = (_ratio(mine, other) for mine, other in zip(group.last_rates, main.last_rates, strict=True))
+    lr, decay = (_ratio(group.rates, main.rates, name) for name in ("lr", "weight_decay"))
     return Rates(future.steps, future.lr * lr, future.weight_decay * decay)
 
 
-def _ratio(mine: float, other: float) -> float:
-    return mine / other if other else 1.0
+def _ratio(mine: Rates, other: Rates, name: str) -> float:
+    """The ratio of two rates at the last step where the other one was above 0; 1 if it never was."""
+    above = np.flatnonzero(getattr(other, name) > 0)
+    if not len(above):
+        return 1.0
+    step = other.steps[above[-1] :][:1]
+    first, second = (float(np.interp(step, rates.steps, getattr(rates, name))[0]) for rates in (mine, other))
+    return first / second
+
+
+def _refuse_decay(plan: Plan, groups: Sequence[RateGroup], futures: Sequence[Rates]) -> None:
+    """Refuse weight decay that would have no effect on the forecast, or that would erase the parameters."""
+    trained = [group for group in groups if group.rates.lr.any()]
+    if plan.weight_decay is not None and trained and all(group.decay_factor is None for group in trained):
+        raise UsageError(
+            f"the weight decay of {trained[0].kind} is added to the gradient, which is then rescaled: how "
+            "strongly it acts is unknown; leave out weight_decay (--weight-decay)"
+        )
+    for group, future in zip(groups, futures, strict=True):
+        taken = float((future.lr * future.weight_decay).max()) * (group.decay_factor or 0.0)
+        if taken >= 1:
+            raise UsageError(
+                f"{group.name}: weight decay would take {taken:g} of the parameters in a step (learning rate "
+                "× weight decay, over 1 − momentum where it is added to the gradient); it must be below 1"
+            )
 
 
 def out_of_range(groups: Sequence[RateGroup], futures: Sequence[Rates], ahead: Array) -> float:
     """|log| of the furthest learning rate ahead from those at which the drive was measured; 0 if inside."""
-    worst = 0.0
-    for group, future in zip(groups, futures, strict=True):
-        past = group.rates.at(group.steps[1:])[0] if len(group.steps) > 1 else group.rates.lr
-        past, later = past[past > 0], future.at(ahead)[0]
-        later = later[later > 0]
-        if len(past) and len(later):
-            worst = max(
-                worst, float(np.log(later.max() / past.max())), float(np.log(past.min() / later.min()))
-            )
-    return worst
+    pairs = zip(groups, futures, strict=True)
+    return max((float(far_rates(group, future.at(ahead)[0]).max()) for group, future in pairs), default=0.0)

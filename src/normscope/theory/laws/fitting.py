@@ -194,7 +194,7 @@ def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
         return solved, np.einsum("gn,gn->g", rest, rest)
     gram = _gram(rows)
     norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
-    usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
+    usable = np.isfinite(norms.max(axis=1)) & (norms.min(axis=1) > 0)
     norms = np.where(usable[:, None], norms, 1.0)
     unit, right = gram / (norms[:, :, None] * norms[:, None]), rows @ wanted / norms
     unit[~usable], right[~usable] = np.eye(rows.shape[1]), 0.0

@@ -94,7 +94,7 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
     problem = _Problem(law, steps, values, metric)
     linear = law.slope is None and not law.squared
     with np.errstate(all="ignore"):
-        found = _search(problem) if start is None or linear else Fit(law, start, np.inf)
+        found = _search(problem) if start is None or law.slope is None else Fit(law, start, np.inf)
         if found is None or linear:
             return found
         if law.kinked:

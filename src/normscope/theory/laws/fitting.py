@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from normscope.theory.laws.laws import Array, Law
 
 _POLISH_STEPS = 40
-_ZOOMS, _ZOOMED = 2, 7  # grids around the first shape of a law with a kink, and the shapes of each
+_ZOOMS = 3
 _SEARCHED = 200  # points from which on the grid of shapes is searched on every second one, or fewer
 _AT_ONCE = 10_000  # points times shapes that are searched in one product: more do not stay in the cache
 _LEAST_DAMPING = 1e-12  # the parameters are strongly correlated: more damping stops short of the minimum
@@ -94,12 +94,12 @@ def fit_law(law: Law, steps: Array, values: Array, metric: Metric, start: Array 
     problem = _Problem(law, steps, values, metric)
     linear = law.slope is None and not law.squared
     with np.errstate(all="ignore"):
-        found = _search(problem) if start is None or linear else Fit(law, start, np.inf)
+        found = _search(problem) if start is None or law.slope is None else Fit(law, start, np.inf)
         if found is None or linear:
             return found
-        first = _zoom(problem, found.params) if law.kinked else found.params
-        accuracy = _TOLERANCE if start is None else _CONTINUED
-        return None if first is None else _polish(problem, first, accuracy)
+        if law.kinked:
+            return _zoom(problem, found)
+        return _polish(problem, found.params, _TOLERANCE if start is None else _CONTINUED)
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,18 @@ def _search(problem: _Problem) -> Fit | None:
     return None if found is None else _best_shape(problem, found.params[-1:])
 
 
-def _zoom(problem: _Problem, start: Array) -> Array | None:
-    """Search finer grids around a start, for a law whose residual sum is not smooth in its shape."""
+def _zoom(problem: _Problem, found: Fit) -> Fit | None:
+    """Search ever finer grids, for a law that is not smooth in its shape."""
     steps, (low, high) = problem.steps, problem.bounds
-    index, apart = int(np.searchsorted(steps, start[-1])), len(steps) // 20 + 1
+    index, apart = int(np.searchsorted(steps, found.params[-1])), len(steps) // 20 + 1
     reach = float(steps[min(index + apart, len(steps) - 1)] - steps[max(index - apart, 0)]) / 2
     for _ in range(_ZOOMS):
-        found = _best_shape(problem, np.clip(start[-1] + reach * np.linspace(-1, 1, _ZOOMED), low, high))
-        if found is None:
+        shapes = np.clip(found.params[-1] + np.linspace(-reach, reach, 9), low, high)
+        better = _best_shape(problem, shapes)
+        if better is None:
             return None
-        start, reach = found.params, 2 * reach / (_ZOOMED - 1)
-    return start
+        found, reach = better, reach / 4
+    return replace(found, rss=weighted_rss(found, steps, problem.values, problem.metric))
 
 
 def _best_shape(problem: _Problem, shapes: Array) -> Fit | None:
@@ -194,7 +195,7 @@ def _projections(rows: Array, wanted: Array) -> tuple[Array, Array]:
         return solved, np.einsum("gn,gn->g", rest, rest)
     gram = _gram(rows)
     norms = np.sqrt(gram.diagonal(axis1=1, axis2=2))
-    usable = (np.isfinite(norms) & (norms > 0)).all(axis=1)
+    usable = np.isfinite(norms.max(axis=1)) & (norms.min(axis=1) > 0)
     norms = np.where(usable[:, None], norms, 1.0)
     unit, right = gram / (norms[:, :, None] * norms[:, None]), rows @ wanted / norms
     unit[~usable], right[~usable] = np.eye(rows.shape[1]), 0.0
@@ -236,7 +237,6 @@ def weighted_rss(fit: Fit, steps: Array, values: Array, metric: Metric) -> float
 def _polish(problem: _Problem, start: Array, accuracy: float) -> Fit | None:
     """Levenberg–Marquardt from `start`, with the shape kept inside its bounds."""
     current, damping = _Iterate(problem, start), _LEAST_DAMPING
-    most = damping if problem.law.kinked else 1e4  # a shorter step does not help across a kink
     for _ in range(_POLISH_STEPS):
         move, gain = current.step(damping)
         if gain <= accuracy * current.rss and damping <= 1e-8:
@@ -247,7 +247,7 @@ def _polish(problem: _Problem, start: Array, accuracy: float) -> Fit | None:
             current, damping = trial, max(damping / 100, _LEAST_DAMPING)
         else:
             damping *= 10
-        if (settled and damping <= 1e-8) or damping > most:
+        if (settled and damping <= 1e-8) or damping > 1e4:
             break
     return Fit(problem.law, current.params, current.rss) if np.isfinite(current.rss) else None
 

@@ -102,8 +102,9 @@ EXPONENTS = (0.01, 5.0)
 def _rows(*terms: Array, last: float) -> Array:
     """The terms of a basis, or of its slope, and a constant one after them."""
     rows = np.empty((len(terms) + 1, len(terms[0])))
-    for row, term in zip(rows, (*terms, last), strict=True):
-        row[:] = term
+    rows[-1] = last
+    for i, term in enumerate(terms):
+        rows[i] = term
     return rows
 
 

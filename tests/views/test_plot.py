@@ -49,7 +49,8 @@ def results(tmp_path_factory):
 
 
 def test_every_result_is_drawn(results):
-    assert {type(result).__name__ for result in results.values()} == set(DRAWINGS)
+    sentences_only = {"AdviceList"}
+    assert {type(result).__name__ for result in results.values()} - sentences_only == set(DRAWINGS)
 
 
 @pytest.mark.parametrize("name", [*TRACES, "fit", "homogeneity"])

@@ -220,3 +220,20 @@ def test_the_judge_never_decides_for_a_description():
         values = LAWS["piecewise"].value(steps, params) + 0.2 * rng.standard_normal(100)
         choice = judge(plain_fits(steps, values), steps, values).choice
         assert not (choice.decided and choice.best == "piecewise")
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_series_that_turns_follows_no_law(sign):
+    """Growth and then a clear fall, on ten points, as a learning rate that decays at the end gives it."""
+    steps = np.arange(2000, 20_001, 2000)
+    rising = np.array([177.1, 209.8, 224.8, 232.4, 236.3, 238.9, 240.8, 242.1, 239.6, 226.6])
+    fit = fit_growth((steps, 500 + sign * rising))
+    assert fit.verdict == "none" and "it turns at step 16,000" in fit.sentences[0]
+
+
+def test_noise_around_a_plateau_is_no_turn():
+    steps = np.arange(0, 10_001, 100)
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(0, 0.3, len(steps))
+        fit = fit_growth((steps, 20 + 10 * (1 - np.exp(-steps / 1500)) + noise))
+        assert "it turns" not in fit.sentences[0]

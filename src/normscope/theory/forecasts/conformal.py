@@ -22,12 +22,13 @@ from normscope.theory.forecasts.candidates import DYNAMICS, LAST, TRENDS
 from normscope.theory.forecasts.combination import Combination
 from normscope.theory.forecasts.rolling_backtest import Rolling
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.medians import point_noise
 
 MOVE, SPREAD, STEERED, ERROR, SWING = 0.6, 1.3, 0.32, 0.3, 2.1
 STEADY_DRIFT = 0.08  # growth and decay that nearly cancel are each uncertain
 FULL_HORIZON = 0.2876  # log 4/3: a forecast by a third of what is known
 USUAL = 0.7  # of the backtests
-UNKNOWN_SWING = 0.25  # without a backtest: what a norm may do while the run doubles
+UNKNOWN_SWING = 0.04  # without a backtest: what a norm may do while the run doubles
 _LEAST = 1e-6  # no interval has zero width: sums are exact to about this
 _NOISE = 2.0
 
@@ -51,7 +52,8 @@ def half_width(found: Combination, ahead: Array, moved: Array) -> Array:
     """The half-width of the 95 % interval at the steps `ahead`."""
     factors = np.array([MOVE, SPREAD, STEERED, ERROR, SWING])
     width: Array = factors @ features(found, ahead, moved)
-    return np.maximum(width, _NOISE * _noise(found) + _LEAST)
+    late = found.past.moved(found.past.values[len(found.past.values) // 2 :])
+    return np.maximum(width, _NOISE * point_noise(late) + _LEAST)
 
 
 def _swing(rolling: Rolling) -> float:
@@ -76,12 +78,3 @@ def _spread(found: Combination, ahead: Array) -> Array:
         return np.zeros(len(ahead))
     deviation: Array = np.std([found.past.moved(each(found.past, ahead)) for each in trends], axis=0)
     return deviation
-
-
-def _noise(found: Combination) -> float:
-    """Standard deviation of single points around their neighbours, in the later half."""
-    late = found.past.moved(found.past.values[len(found.past.values) // 2 :])
-    if len(late) < 3:
-        return 0.0
-    bends = np.abs(late[2:] - 2 * late[1:-1] + late[:-2])
-    return float(np.median(bends) / (0.6745 * np.sqrt(6.0)))

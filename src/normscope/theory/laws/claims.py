@@ -5,6 +5,7 @@ A law is a claim about all points and about the next ones. It is not claimed if
 * its residuals are *systematic*: a few slow waves added to the law explain more than autocorrelated noise
   does (an F test), or neighbouring residuals are almost equal (φ > `SMOOTH`);
 * it *predicts* the last fifth of the points no better than the last value before them does;
+* the series clearly *turns*: laws of the step only rise or only fall;
 * it only *describes* where a curve bends (a law with `describes`);
 * the norm under a learning rate that falls to zero by the end of the run has the same curve, or, for growth
   that accelerates, two straight lines have it.
@@ -22,15 +23,18 @@ from normscope.theory.laws.evidence import Evidence, Support, held_out, kept_of
 from normscope.theory.laws.fitting import Fit, Metric, linear_rss, linearised, log_variance
 from normscope.theory.laws.intervals import autocorrelation
 from normscope.theory.laws.laws import Array
+from normscope.theory.measures.medians import point_noise
 
 SMOOTH = 0.9
 TOO_CLOSE = 12.0
 EXACT = 1e-8  # of the range: residuals below it are rounding
 _OWN_LEVEL = 1e-4
 _FASTER = 1.1  # the second half over the first: growth that accelerates
+_TURNED = 0.15  # of the range: noise around a plateau does not go back as far
+_ABOVE_NOISE = 6.0
 _KNOTS = 15  # places where two straight lines may meet
 
-Reason = Literal["systematic", "last value", "bend", "schedule", "two lines", "rates", "reset"]
+Reason = Literal["systematic", "last value", "turn", "bend", "schedule", "two lines", "rates", "reset"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Doubt:
     """One reason not to claim the best law; `ours` and `theirs` are its numbers.
 
     systematic: φ, and the p-value of the residuals being noise. last value: the errors of the law and of
-    the last value. bend, two lines: the step of the bend. schedule: the distance in AICc.
+    the last value. turn: the step and the value there. bend, two lines: the step of the bend. schedule: the
+    distance in AICc.
     """
 
     reason: Reason
@@ -79,6 +84,21 @@ def doubt_of(support: Support, evidence: Evidence, steps: Array, values: Array) 
     ours, theirs = support.holdout, last_value_error(steps, values)
     if ours is not None and ours >= theirs:
         return Doubt("last value", ours, theirs)
+    return None
+
+
+def turn(steps: Array, values: Array) -> Doubt | None:
+    """A doubt if the series goes back from a peak or a low by far more than its noise, at both ends.
+
+    The noise is that of second differences, which are small for any smooth curve.
+    """
+    away = max(_TURNED * float(np.ptp(values)), _ABOVE_NOISE * point_noise(values))
+    for sign in (1.0, -1.0):
+        heights = sign * values
+        top = int(heights.argmax())
+        inside = 2 <= top < len(values) - 2
+        if inside and heights[top] - max(heights[0], heights[-1]) > away:
+            return Doubt("turn", float(steps[top]), float(values[top]))
     return None
 
 

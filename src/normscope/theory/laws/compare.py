@@ -18,6 +18,7 @@ from normscope.theory.laws.growth import fit_exponent
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import Array
 from normscope.theory.laws.wording import comparison_sentences
+from normscope.theory.measures.medians import point_noise
 from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
 from normscope.theory.measures.time_series import Series, clean_series
 from normscope.words import joined, some
@@ -217,12 +218,9 @@ def _since(steps: Array, left: Array, right: Array) -> int | None:
 
 
 def _roughness(values: Array) -> float:
-    """Relative noise of a series, from its second differences, which are small for smooth curves."""
-    if len(values) < 5:
-        return 0.0
-    bend = values[2:] - 2 * values[1:-1] + values[:-2]
+    """Relative noise of a series; 0 for few points."""
     scale = float(np.median(np.abs(values)))
-    return float(np.median(np.abs(bend))) / (0.6745 * np.sqrt(6.0) * scale) if scale > 0 else 0.0
+    return point_noise(values) / scale if len(values) >= 5 and scale > 0 else 0.0
 
 
 def _exponent_if_any(series: Series, seed: int) -> Interval | None:

@@ -85,6 +85,9 @@ def _none(told: Told, part: FittedPart) -> str:
         before, after = part.jump
         step = f"step {part.resets[-1]:,}"
         return f"{start} for the whole series: it jumps at {step}, from {before:.6g} to {after:.6g}."
+    if doubt.reason == "turn":
+        turned = f"it turns at step {round(doubt.ours):,}, at {doubt.theirs:.6g}"
+        return f"{start}: {turned}, and laws of the step only rise or only fall."
     if doubt.reason == "bend":
         where = f"bends near step {round(doubt.ours):,}"
         return f"{start}: the curve {where}, which {told.best} describes and no law explains."

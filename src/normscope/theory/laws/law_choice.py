@@ -29,6 +29,7 @@ from normscope.theory.laws.claims import (
     exact_laws,
     like_a_schedule,
     like_two_lines,
+    turn,
 )
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, prediction_error, weigh
 from normscope.theory.laws.fitting import Fit, Metric, aicc, fit_law, log_variance, r_squared
@@ -96,7 +97,8 @@ def choose(
     order = tuple(evidence.ranked) if exact else by_aicc
     remaining = _remaining(evidence, steps, values) if exact else _near(plain, order, close, steps)
     best = evidence.of(remaining[0]) or evidence.supports[evidence.ranked[0]]
-    doubt = _doubt(best, len(remaining), evidence, steps, values)
+    doubt = None if rates_known else turn(steps, values)
+    doubt = doubt or _doubt(best, len(remaining), evidence, steps, values)
     if (doubt is not None or not exact) and not (_beyond(doubt) and not exact):
         remaining = tuple(dict.fromkeys([*remaining, *_remaining(evidence, steps, values, NOT_FAR)]))
     predictor = min(evidence.supports, key=lambda n: _holdout(evidence.supports[n]))

@@ -18,3 +18,8 @@ def quick_median(values: NDArray[np.float64]) -> float:
         return float(np.mean(values)) if len(values) else float("nan")
     parts = np.partition(values, (half - 1, half))
     return float(parts[half] if len(values) % 2 else (parts[half - 1] + parts[half]) / 2)
+
+
+def point_noise(values: NDArray[np.float64]) -> float:
+    """Standard deviation of single points around a smooth curve, by second differences; 0 for few points."""
+    return robust_deviation(values[2:] - 2 * values[1:-1] + values[:-2]) / 6**0.5 if len(values) > 2 else 0.0

@@ -15,7 +15,7 @@ from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
 from normscope.theory.forecasts.past import groups_known_at
 from normscope.theory.forecasts.training_plan import Plan, planned
-from normscope.theory.logs.rate_columns import recorded_rates
+from normscope.theory.logs.rate_columns import logged_rates
 from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
@@ -54,7 +54,7 @@ def recorded_groups(
             return rate_groups(run, scope or "body", stage), ()
     if not isinstance(source, (str, Path)) or is_bundled(source):
         return (), ()
-    found, said = recorded_rates(source)
+    found, said = logged_rates(source, series.unit)
     if found is None:
         return (), (f"the learning rates were not used: {said}",) if "several" in said else ()
     decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay

@@ -20,7 +20,7 @@ from normscope.theory.dynamics.learning_rates import SEGMENTS, Rates, check_rate
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.theory.laws.laws import Array
-from normscope.theory.logs.rate_columns import recorded_rates
+from normscope.theory.logs.rate_columns import logged_rates
 
 DEFAULT_MOMENTUM = 0.9
 _FORM = "NAME:RATE:FINAL:STEP, such as cosine:3e-4:1e-5:100000"
@@ -127,7 +127,7 @@ def _spelled(text: str, weight_decay: float) -> Rates:
 
 def _table(path: str | os.PathLike[str], weight_decay: float | None, held: float) -> Rates:
     """The rates of a table; a weight decay that is given, or else the last one, where it has none."""
-    found, reason = recorded_rates(os.fspath(path))
+    found, reason = logged_rates(os.fspath(path))
     if found is None:
         raise UsageError(f"{reason}; a plan needs the columns step and lr, and may have weight_decay")
     if weight_decay is not None and found.weight_decay is not None:

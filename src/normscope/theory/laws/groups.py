@@ -12,10 +12,10 @@ from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding
 from normscope.table import Table, Tabular
-from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series, source_rates
+from normscope.theory.laws.growth import MIN_POINTS, GrowthFit, fit_series
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import Array
-from normscope.theory.laws.natural_clock import RateRecord
+from normscope.theory.laws.natural_clock import RateRecord, source_rates
 from normscope.theory.laws.wording import group_sentences
 from normscope.theory.measures.medians import robust_deviation
 from normscope.theory.measures.series_sources import Selection, Source, load
@@ -119,7 +119,7 @@ def fit_groups(
     check_progress(progress)
     seed = check_seed(seed)
     series = load(source, Selection(measure, by, scope, stage, since, until), MIN_POINTS)
-    fits, failed = _fit_all(series, source_rates(source, stage), seed, progress)
+    fits, failed = _fit_all(series, source_rates(source, stage, measure), seed, progress)
     groups = _compare(fits, {s.name: s for s in series})
     first = series[0]
     return GroupFits(

@@ -22,8 +22,8 @@ from normscope.theory.laws.intervals import Interval, free_exponent
 from normscope.theory.laws.known_laws import laws
 from normscope.theory.laws.law_choice import SEVERAL, Choice, judge, plain_fits
 from normscope.theory.laws.laws import LAWS, Array, Law
-from normscope.theory.laws.natural_clock import CLOCKS, RateRecord, clock_laws, recorded_rates
-from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
+from normscope.theory.laws.natural_clock import CLOCKS, RateRecord, clock_laws, source_rates
+from normscope.theory.measures.series_sources import Selection, Source, load_one
 from normscope.theory.measures.time_series import Series, clean_series
 
 MIN_POINTS = 3
@@ -169,15 +169,9 @@ def fit_growth(
     seed = check_seed(seed)
     series = load_one(source, Selection(measure, "total", scope, stage, since, until), MIN_POINTS)
     progress(0, 1, series.name)
-    fit = fit_series(series, seed=seed, rates=source_rates(source, stage))
+    fit = fit_series(series, seed=seed, rates=source_rates(source, stage, measure))
     progress(1, 1, series.name)
     return fit
-
-
-def source_rates(source: Source, stage: str | None) -> RateRecord | None:
-    """The rates that a run recorded; None for any other source."""
-    with opened_run(source) as run:
-        return None if run is None else recorded_rates(run, stage)
 
 
 def fit_series(series: Series, *, seed: int = 0, rates: RateRecord | None = None) -> GrowthFit:
@@ -187,7 +181,7 @@ def fit_series(series: Series, *, seed: int = 0, rates: RateRecord | None = None
     part = part_of(steps, values, rates)
     kept = _from(cleaned.series, part.begin)
     steps, values = check(kept)
-    own = clock_laws(rates, steps) if rates and part.varying and series.unit in ("", "norm") else {}
+    own = clock_laws(rates, steps) if rates and part.varying and "norm" in (series.unit or "norm") else {}
     plain = plain_fits(steps, values) | _own_fits(own, steps, values)
     verdict = judge(plain, steps, values, rates is not None)
     choice, evidence = _claimed(verdict.choice, part), verdict.evidence

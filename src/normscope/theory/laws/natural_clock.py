@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.run import Run
 from normscope.theory.laws.laws import Array, Law
+from normscope.theory.logs.rate_columns import logged_rates
+from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 
 _CHANGED = 0.01  # rates that differ by less than this share are equal
 _SEGMENTS = 4096  # more recorded rates than this are thinned
@@ -71,6 +74,23 @@ def recorded_rates(run: Run, stage: str | None = None) -> RateRecord | None:
         return None
     decays = np.interp(lr[:, 0], decay[:, 0], decay[:, 1]) if len(decay) else np.zeros(len(lr))
     return RateRecord(lr[:, 0], lr[:, 1], decays)
+
+
+def source_rates(source: Source, stage: str | None, column: str | None = None) -> RateRecord | None:
+    """The rates that a run, or a log, recorded beside the norm; None if there are none."""
+    with opened_run(source) as run:
+        if run is not None:
+            return recorded_rates(run, stage)
+    return _of_log(source, column) if isinstance(source, (str, Path)) and not is_bundled(source) else None
+
+
+def _of_log(path: str | Path, column: str | None) -> RateRecord | None:
+    """The rates in the columns of a log; None if it has none, or several that differ."""
+    found, _ = logged_rates(path, column)
+    if found is None:
+        return None
+    decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay
+    return RateRecord(found.steps, found.lr, decay)
 
 
 def _recorded(run: Run, name: str, stage: str | None) -> Array:

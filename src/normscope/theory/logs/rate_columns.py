@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +26,15 @@ class LoggedRates:
     weight_decay: Floats | None
 
 
-def recorded_rates(log: str | Path | LogTable) -> tuple[LoggedRates | None, str]:
+def logged_rates(log: str | Path | LogTable, column: str | None = None) -> tuple[LoggedRates | None, str]:
     """The rates of a log, and a sentence about the columns they come from; without rates, the reason.
 
     Several columns that differ (one per parameter group) are not averaged: no single rate then describes the
-    run. Weight decay between two of its records is the earlier one, as optimizers have it.
+    run. If `column`, whose rates are asked for, begins like some of them (hidden_norm, hidden_lr), these are
+    its own. Weight decay between two of its records is the earlier one, as optimizers have it.
     """
     table = log if isinstance(log, LogTable) else read_log(log)
-    names = [name for name in table.numeric if is_rate(name)]
+    names = _own([name for name in table.numeric if is_rate(name)], column)
     if not names:
         return None, f"{table.place} has no column of learning rates"
     curves = [_curve(table, name) for name in names]
@@ -46,12 +48,18 @@ def recorded_rates(log: str | Path | LogTable) -> tuple[LoggedRates | None, str]
         return None, f"{table.place} has a learning rate and no steps for it"
     if (lr < 0).any():
         return None, f"{table.place}: {names[0]} has negative numbers and cannot be a learning rate"
-    decay, said = _decay(table, steps)
+    decay, said = _decay(table, steps, column)
     return LoggedRates(steps, lr, decay), f"learning rate: column {names[0]!r}; {said}"
 
 
-def _decay(table: LogTable, steps: Floats) -> tuple[Floats | None, str]:
-    names = [name for name in table.numeric if is_decay(name)]
+def _own(names: list[str], column: str | None) -> list[str]:
+    """The names that begin like the column, up to its word norm; all of them if none does."""
+    start = re.split(r"[\W_]*norm", (column or "").lower())[0]
+    return [name for name in names if start and name.lower().startswith(start)] or names
+
+
+def _decay(table: LogTable, steps: Floats, column: str | None) -> tuple[Floats | None, str]:
+    names = _own([name for name in table.numeric if is_decay(name)], column)
     if not names:
         return None, "no column of weight decay"
     curves = [_curve(table, name) for name in names]

@@ -82,7 +82,7 @@ def forecast_series(
     kept = _checked(cleaned.series)
     if to <= kept.steps[-1]:
         raise UsageError(
-            f"{series.name} already reaches step {int(kept.steps[-1])}; forecast to a later one, not {to}"
+            f"{series.subject} already reaches step {int(kept.steps[-1])}; forecast to a later one, not {to}"
         )
     rates = _usable_rates(kept, groups, plan, float(to))
     past = Past.of(kept.steps.astype(np.float64), kept.values, rates.groups, rates.futures)

@@ -133,7 +133,7 @@ def _result(series: Series, found: Combination, ahead: Array, plan: Plan, rates:
     moved = found.moved(ahead)
     wide = half_width(found, ahead, moved) + _for_other_rates(past, ahead, rates)
     value, low, high = (past.at(moved + side * wide).clip(*limits(series)) for side in (0.0, -1.0, 1.0))
-    groups = outlooks(past.groups, past.futures, to)
+    groups = outlooks(past.groups, past.futures, ahead)
     rest = joint_equilibrium(groups)
     laws = {name: each for name, each in law_candidates().items() if len(past.steps) > MIN_POINTS}
     by_law = {name.removeprefix(LAW_PREFIX): float(law(past, ahead[-1:])[0]) for name, law in laws.items()}

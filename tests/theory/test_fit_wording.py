@@ -96,3 +96,11 @@ def test_groups_show_their_verdict_and_no_infinity():
     assert "∞" not in growth_figure(found).title and "inf" not in growth_figure(found).title
     hump = fit_groups((STEPS, HUMP), by="total")
     assert any("No law can be claimed" in sentence for sentence in hump.sentences)
+
+
+def test_outliers_are_said_to_count_in_the_parameters():
+    steps = np.arange(0, 6000, 100)
+    values = 10 + 0.1 * np.sqrt(steps) + np.random.default_rng(7).normal(0, 0.01, len(steps))
+    values[30] = 1000.0
+    fit = fit_growth((steps, values))
+    assert any("step 3,000" in note and "count in R², AICc and the parameters" in note for note in fit.notes)

@@ -6,9 +6,11 @@ import pytest
 from normscope.theory.forecasts.candidates import LAST, TRENDS, last_value, law_candidates, root_fit
 from normscope.theory.forecasts.combination import combine
 from normscope.theory.forecasts.conformal import half_width
+from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.local_trend import climbs_steadily, rises, trend
 from normscope.theory.forecasts.past import Past
 from normscope.theory.forecasts.rolling_backtest import roll
+from normscope.theory.measures.time_series import Series
 
 STEPS = np.arange(0.0, 10_001.0, 100.0)
 AHEAD = np.array([12_000.0, 20_000.0])
@@ -121,3 +123,15 @@ def test_a_calmer_series_has_a_narrower_interval():
         found = combine(past(50 + size * np.sin(STEPS / 500)), 20_000.0)
         widths.append(float(half_width(found, AHEAD, found.moved(AHEAD))[-1]))
     assert widths == sorted(widths) and widths[0] < 0.05
+
+
+@pytest.mark.parametrize("steps", [2 ** np.arange(20), np.unique(np.geomspace(1, 1e6, 40).astype(int))])
+def test_checkpoints_at_powers_of_two_climb_too(steps):
+    """Two points in the later half are enough to see a climb, as the last three show it."""
+    values = np.sqrt(100.0 + steps)
+    known = steps <= 0.51 * steps[-1]
+    found = forecast_series(Series("norm", steps[known], values[known]), int(steps[-1]))
+    assert found.value == pytest.approx(values[-1], rel=0.05)
+    assert found.high / found.low < 2
+    falling = forecast_series(Series("norm", steps[known], 1e4 / values[known]), int(steps[-1]))
+    assert falling.method == "last value"

@@ -247,3 +247,12 @@ def test_a_rate_far_above_the_measured_ones_widens_the_interval_by_its_third():
     near, far = (forecast_series(series, to, Plan(lr=lr), groups) for lr in (2e-3, 0.2))
     assert np.log(far.high / far.low) / 2 == pytest.approx(np.log(100) / 3, rel=0.5)
     assert far.high / far.low > 2 * near.high / near.low
+
+
+@pytest.mark.parametrize("plan", [Plan(lr=4e-3), Plan(schedule="cosine"), Plan(weight_decay=0.5)])
+def test_the_groups_add_up_to_the_forecast_of_the_recursion(plan):
+    first, groups = driven()
+    second, more = driven(lr=5e-4, decay=0.02, drive=2e5)
+    whole = Series("run", STEPS, np.hypot(first.values, second.values))
+    found = forecast_series(whole, 40_000, plan, [*groups, *more])
+    assert np.sqrt(sum(each.norm**2 for each in found.groups)) == pytest.approx(found.value, rel=1e-9)

@@ -139,3 +139,12 @@ def test_decay_that_acts_on_only_some_groups_is_pointed_out():
         for note in known_rates(series, both, Plan(weight_decay=0.1), 2e3).notes
     )
     assert not any("no effect" in note for note in known_rates(series, both, Plan(lr=0.1), 2e3).notes)
+
+
+@pytest.mark.parametrize("option", ["table", "schedule"])
+def test_a_file_of_rates_that_begins_after_the_forecast_is_refused(tmp_path, option):
+    path = tmp_path / "plan.csv"
+    path.write_text("step,lr\n5000,1e-3\n9000,1e-4\n")
+    with pytest.raises(UsageError, match="begins at step 5000, after step 2000"):
+        planned(Plan(**{option: path}), [group(0.01, 0.1)], 1000.0, 2000.0)
+    assert planned(Plan(**{option: path}), [group(0.01, 0.1)], 1000.0, 6000.0)

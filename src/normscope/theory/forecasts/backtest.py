@@ -165,7 +165,7 @@ def _sentences(rows: Sequence[BacktestRow], series: Series) -> list[str]:
     sentences = [
         f"{series.subject} at step {to:,}, forecast from earlier steps: median error {mine:.1%}; "
         f"the last value is off by {last:.1%}, a·√t + b by {root:.1%}.",
-        f"The 95 % interval contains the last value in {inside} of {len(rows)}.",
+        f"The 95 % interval contains the value that came in {inside} of {len(rows)} forecasts.",
     ]
     if mine > 1.05 * min(last, root):
         better = "the last value" if last <= root else "a·√t + b"

@@ -21,6 +21,7 @@ from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.forecasts.forecast_wording import forecast_sentences
 from normscope.theory.forecasts.group_outlook import joint_equilibrium, outlooks
 from normscope.theory.forecasts.past import Past
+from normscope.theory.forecasts.possible_values import after_zeros, limits
 from normscope.theory.forecasts.rate_sources import KnownRates, is_norm, known_rates, recorded_groups
 from normscope.theory.forecasts.training_plan import DEFAULT_MOMENTUM, Plan, main_group, out_of_range
 from normscope.theory.laws.growth import MIN_POINTS, fit_series
@@ -79,17 +80,17 @@ def forecast_series(
     """Forecast one series; `groups` are the parameter groups behind it, where their rates were recorded."""
     to = check_integer("to", to, most=LARGEST_STEP)
     cleaned = clean_series(series)
-    kept = _checked(cleaned.series)
+    kept, left_out = after_zeros(_checked(cleaned.series), MIN_POINTS)
     if to <= kept.steps[-1]:
         raise UsageError(
-            f"{series.name} already reaches step {int(kept.steps[-1])}; forecast to a later one, not {to}"
+            f"{series.subject} already reaches step {int(kept.steps[-1])}; forecast to a later one, not {to}"
         )
     rates = _usable_rates(kept, groups, plan, float(to))
     past = Past.of(kept.steps.astype(np.float64), kept.values, rates.groups, rates.futures)
     past = past.until(past.now)
     found = combine(past, float(to), rates.forced, _claimed_law(kept))
     result = _result(kept, found, np.unique(np.linspace(past.now, to, CURVE_POINTS)[1:].round()), plan, rates)
-    notes = (*series.notes, *cleaned.notes, *rates.notes, *_far_rates(past, float(to)))
+    notes = (*series.notes, *cleaned.notes, *left_out, *rates.notes, *_far_rates(past, float(to)))
     sentences = (*series.warnings, *forecast_sentences(result))
     return replace(result, notes=notes, sentences=sentences)
 
@@ -131,8 +132,8 @@ def _result(series: Series, found: Combination, ahead: Array, plan: Plan, rates:
     past, to = found.past, float(ahead[-1])
     moved = found.moved(ahead)
     wide = half_width(found, ahead, moved) + _for_other_rates(past, ahead, rates)
-    value, low, high = (past.at(moved + side * wide) for side in (0.0, -1.0, 1.0))
-    groups = outlooks(past.groups, past.futures, to)
+    value, low, high = (past.at(moved + side * wide).clip(*limits(series)) for side in (0.0, -1.0, 1.0))
+    groups = outlooks(past.groups, past.futures, ahead)
     rest = joint_equilibrium(groups)
     laws = {name: each for name, each in law_candidates().items() if len(past.steps) > MIN_POINTS}
     by_law = {name.removeprefix(LAW_PREFIX): float(law(past, ahead[-1:])[0]) for name, law in laws.items()}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from normscope.theory.forecasts.group_outlook import GroupOutlook
 
 SHOWN_GROUPS = 3
+_STILL = 1e-8  # a mean error of the last value below which nothing moved
 _NEAR = 0.02  # a relative distance from the equilibrium that counts as being there
 
 
@@ -24,7 +25,8 @@ def forecast_sentences(result: Forecast) -> list[str]:
 
 
 def _expected(result: Forecast) -> str:
-    change = f", {100 * (result.value / result.value_now - 1):+.1f} % from" if result.value_now else "; it is"
+    relative = f", {100 * (result.value / result.value_now - 1):+.1f} % from" if result.value_now else ""
+    change = relative if _is_positive(result) else "; it is"
     return (
         f"{result.past.subject} is expected at {result.value:.4g} at step {result.to:,} "
         f"(95 % interval {result.low:.4g} to {result.high:.4g}){change} "
@@ -43,13 +45,15 @@ def _method(result: Forecast) -> str:
                 f"It is mostly the last value: inside the known part other forecasts beat it too little "
                 f"(mean error {mine} against {last})."
             )
+        if not result.weights:
+            return _untried(result, last)
         return (
             "It is the last value: inside the known part, where each candidate predicts later points from "
             f"earlier ones, none was clearly better (the last value was off by {last} on average)."
         )
     way = {
         "dynamics": f"It follows from the norm recursion of {_groups(result)} under these rates",
-        "trend": "It continues the recent trend of the squared norm, with the damping that worked best",
+        "trend": f"It continues the recent trend{_of_square(result)}, with the damping that worked best",
         "laws": f"It follows mostly from growth laws that start at the last value ({_best_laws(result)})",
     }[result.method]
     return (
@@ -58,11 +62,37 @@ def _method(result: Forecast) -> str:
     )
 
 
+def _untried(result: Forecast, last: str) -> str:
+    """Why no candidate took part."""
+    if result.backtest["last"] < _STILL:
+        return "It is the last value: the series does not move."
+    return (
+        "It is the last value: trends and growth laws are continued only while a series climbs, and this one "
+        f"does not (inside the known part the last value was off by {last} on average)."
+    )
+
+
+def _is_positive(result: Forecast) -> bool:
+    """Whether the series can be a norm: then errors are relative, and trends those of its square."""
+    return bool((result.past.values > 0).all())
+
+
+def _of_square(result: Forecast) -> str:
+    if not _is_positive(result):
+        return ""
+    return f" of the squared {result.past.unit or 'norm'}"
+
+
 def _size(error: float, result: Forecast) -> str:
     """An error of a norm in per cent, of another measure as a share of its range."""
-    if (result.past.values > 0).all():
-        return f"{100 * float(np.expm1(error)):.2g} %"
-    return f"{100 * error:.2g} % of the range"
+    if _is_positive(result):
+        return f"{_per_cent(float(np.expm1(error)))} %"
+    return f"{_per_cent(error)} % of the range"
+
+
+def _per_cent(share: float) -> str:
+    """Two digits, without a power of ten where there are more before the point."""
+    return f"{100 * share:.2g}" if share < 0.995 else f"{100 * share:.0f}"
 
 
 def _groups(result: Forecast) -> str:

@@ -42,21 +42,24 @@ class GroupOutlook:
     rotation: Rotation | None = None
 
 
-def outlooks(groups: Sequence[RateGroup], futures: Sequence[Rates], to: float) -> tuple[GroupOutlook, ...]:
-    """The outlook of every group, the largest first."""
+def outlooks(groups: Sequence[RateGroup], futures: Sequence[Rates], ahead: Array) -> tuple[GroupOutlook, ...]:
+    """The outlook of every group at the last of the steps `ahead`, the largest group first.
+
+    The recursion goes through all of `ahead`, as the forecast does: the squares of the groups add up to it.
+    """
     pairs = sorted(zip(groups, futures, strict=True), key=lambda pair: -float(pair[0].sumsq[-1]))
-    return tuple(_outlook(group, future, np.array([to])) for group, future in pairs)
+    return tuple(_outlook(group, future, ahead) for group, future in pairs)
 
 
-def _outlook(group: RateGroup, future: Rates, then: Array) -> GroupOutlook:
-    lr, decay = (float(rate[0]) for rate in future.at(then))
+def _outlook(group: RateGroup, future: Rates, ahead: Array) -> GroupOutlook:
+    lr, decay = (float(rate[0]) for rate in future.at(ahead[-1:]))
     return GroupOutlook(
         group=group.name,
         tensors=group.tensors,
         lr=lr,
         weight_decay=decay,
         norm_now=float(np.sqrt(group.sumsq[-1])),
-        norm=float(np.sqrt(continue_group(group, then, future)[-1])),
+        norm=float(np.sqrt(continue_group(group, ahead, future)[-1])),
         equilibrium=group_equilibrium(group, lr, decay),
         why=why_no_equilibrium(group, lr, decay) or "",
         rotation=rotation(group),

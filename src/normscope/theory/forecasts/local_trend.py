@@ -56,7 +56,11 @@ def climbs_steadily(past: Past) -> bool:
 
 
 def _net_rise(past: Past, late: float) -> float:
-    """The rise over a late part of the run as a share of the whole way up and down; 0 for few points."""
-    values = past.values[past.steps >= past.fraction(1 - late)]
+    """The rise over a late part of the run as a share of the whole way up and down.
+
+    If few points are that late, as with checkpoints at powers of two, it is that of the last three.
+    """
+    begin = int(np.searchsorted(past.steps, past.fraction(1 - late)))
+    values = past.values[min(begin, max(len(past.steps) - LEAST_POINTS, 0)) :]
     way = float(np.abs(np.diff(values)).sum())
     return float(values[-1] - values[0]) / way if len(values) >= LEAST_POINTS and way > 0 else 0.0

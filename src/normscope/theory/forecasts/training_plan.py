@@ -83,7 +83,7 @@ class Plan:
         """Learning rate and weight decay of the main group; `last` are its last ones, if they are known."""
         decay = self.weight_decay if self.weight_decay is not None else last[1] if last else 0.0
         if self.table is not None:
-            return _table(self.table, self.weight_decay, decay)
+            return _reaching(_table(self.table, self.weight_decay, decay), self.table, to)
         if isinstance(self.lr, str):
             return _spelled(self.lr, decay)
         if self.lr is not None and is_file(self.schedule) and last is not None:
@@ -96,7 +96,18 @@ class Plan:
                 f"the learning rate is 0 at step {now:.0f}, the last one: schedule and weight decay have no "
                 "effect there; give the learning rate with lr (--lr)"
             )
-        return scheduled(os.fspath(self.schedule or "constant"), lr, decay, now, to)
+        name = os.fspath(self.schedule or "constant")
+        found = scheduled(name, lr, decay, now, to)
+        return _reaching(found, name, to) if is_file(name) else found
+
+
+def _reaching(rates: Rates, path: str | os.PathLike[str], to: float) -> Rates:
+    """The rates of a file; refused if they all belong to steps after the forecast."""
+    if rates.steps[0] > to:
+        raise UsageError(
+            f"{path} begins at step {rates.steps[0]:.0f}, after step {to:.0f}, which is to be forecast"
+        )
+    return rates
 
 
 def _number_or_text(text: str) -> float | str:

@@ -190,12 +190,14 @@ def _reservations(verdict: Verdict, steps: Array, values: Array) -> list[str]:
         )
     if verdict.otherwise:
         notes.append(
-            f"from step {verdict.since:,} on {joined(verdict.otherwise)} fits as well: if training warmed up "
+            f"from step {verdict.since:,} on {joined(verdict.otherwise)} "
+            f"fit{'s' * (len(verdict.otherwise) == 1)} as well: if training warmed up "
             f"until then, that is the better answer (fit again with since={verdict.since})"
         )
     outliers = [f"{int(steps[i]):,}" for i in np.flatnonzero(isolated(values))]
     if outliers:
         notes.append(
-            f"isolated outliers at step {some(outliers, 5)} are ignored in the choice and the exponent"
+            f"isolated outliers at step {some(outliers, 5)} are ignored in the choice and the exponent, but "
+            "count in R², AICc and the parameters"
         )
     return notes

@@ -15,7 +15,7 @@ METHODS = {
     "dynamics": "From the norm recursion of each parameter group, under its learning rate and weight decay.",
     "laws": "From growth laws that start at the last value and predicted best inside the known part.",
     "trend": "From the recent trend of the squared norm, with the damping that predicted best.",
-    "last value": "The last value: inside the known part nothing predicted clearly better.",
+    "last value": "The last value, or close to it.",
 }
 
 

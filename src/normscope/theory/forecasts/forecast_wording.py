@@ -91,7 +91,9 @@ def _size(error: float, result: Forecast) -> str:
 
 
 def _per_cent(share: float) -> str:
-    """Two digits, without a power of ten where there are more before the point."""
+    """Two digits, without powers of ten."""
+    if share < 1e-6:
+        return "less than 0.0001"
     return f"{100 * share:.2g}" if share < 0.995 else f"{100 * share:.0f}"
 
 

@@ -207,18 +207,19 @@ def _backtest(found: Combination) -> dict[str, float]:
 
 def _angle(rest: Equilibrium | None, groups: Sequence[RateGroup], plan: Plan) -> float | None:
     """The angle of one step at the equilibrium; a momentum that is given and not used is refused."""
-    given = plan.momentum != DEFAULT_MOMENTUM
+    given = plan.momentum
     recorded = main_group(groups).momentum if groups else None
-    if given and recorded is not None:
+    if given is not None and recorded is not None:
         raise UsageError(f"the run recorded momentum {recorded:g}; leave out momentum (--momentum)")
     if rest is None or rest.angular_update is None:
-        if given:
+        if given is not None:
             raise UsageError(
-                f"momentum={plan.momentum:g} has no effect: it gives the angle of a step at the equilibrium, "
+                f"momentum={given:g} has no effect: it gives the angle of a step at the equilibrium, "
                 "and there is none; leave it out (--momentum)"
             )
         return None
-    return one_step_angle(rest.angular_update, plan.momentum if recorded is None else recorded)
+    assumed = DEFAULT_MOMENTUM if given is None else given
+    return one_step_angle(rest.angular_update, assumed if recorded is None else recorded)
 
 
 def _drive(groups: Sequence[RateGroup]) -> float | None:

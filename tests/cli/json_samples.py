@@ -36,7 +36,10 @@ def samples(folder):
             call_json("forecast", folder / "a.db", "--to", 9000),
             call_json("forecast", "t5-base", "--to", 900_000),
         ],
-        "forecast --backtest": [call_json("forecast", "t5-base", "--backtest")],
+        "forecast --backtest": [
+            call_json("forecast", "t5-base", "--backtest"),
+            call_json("forecast", folder / "a.db", "--backtest"),
+        ],
         "compare": [
             call_json("compare", folder / "a.db", folder / "b.db"),
             call_json("compare", *fine_tuned(folder)),

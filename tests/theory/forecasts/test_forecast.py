@@ -268,3 +268,11 @@ def test_a_momentum_that_is_not_used_is_refused_whatever_it_is(momentum):
         forecast("t5-base", 600_000, replace(plan, momentum=m)).angle_one_step for m in (None, momentum)
     ]
     assert (angles[0] == angles[1]) is (momentum == 0.9)
+
+
+def test_one_reason_for_all_groups_is_said_once():
+    first, groups = driven()
+    second, more = driven(lr=5e-4, decay=0.02, drive=2e5)
+    whole = Series("run", STEPS, np.hypot(first.values, second.values))
+    stopped = forecast_series(whole, 9000, Plan(lr=0.0), [*groups, *more])
+    assert " ".join(stopped.sentences).count("with learning rate 0 the norm no longer moves") == 1

@@ -139,9 +139,10 @@ def _way(rest: Equilibrium, result: Forecast) -> str:
 
 def _why_none(groups: tuple[GroupOutlook, ...]) -> str:
     reasons = dict.fromkeys(group.why for group in groups if group.why)
-    if len(groups) == 1:
-        return next(iter(reasons), "nothing balances the growth")
-    return "; ".join(f"{group.group}: {group.why}" for group in groups[:SHOWN_GROUPS] if group.why)
+    if len(reasons) == 1 and all(group.why for group in groups):
+        return next(iter(reasons))
+    shown = [f"{group.group}: {group.why}" for group in groups[:SHOWN_GROUPS] if group.why]
+    return "; ".join(shown) or "nothing balances the growth"
 
 
 def _own_rests(groups: tuple[GroupOutlook, ...]) -> list[str]:

@@ -75,3 +75,19 @@ def test_nothing_in_common_is_a_sentence(tmp_path):
 def test_two_points_each_are_compared_without_exponents():
     result = compare(([0, 10], [1.0, 2.0]), ([0, 10], [1.0, 3.0]))
     assert result.groups[0].ratio == 1.5 and result.groups[0].p_value is None
+
+
+def test_exponents_that_nobody_has_are_not_said_to_be_equal():
+    steps = np.arange(0, 6000, 100)
+    constant, grown = (steps, np.full(len(steps), 3.0)), (steps, 10 + np.sqrt(steps))
+    found = compare(constant, grown)
+    assert found.groups[0].p_value is None
+    assert any("not compared" in sentence for sentence in found.sentences)
+    assert not any("No exponent differs" in sentence for sentence in found.sentences)
+    assert any("No exponent differs" in sentence for sentence in compare(grown, grown).sentences)
+
+
+def test_a_huge_ratio_is_a_factor():
+    steps = np.arange(0, 6000, 100)
+    found = compare((steps, 1e-30 * (10 + np.sqrt(steps))), (steps, 1e12 * (10 + np.sqrt(steps))))
+    assert "a factor 1e+42 from" in found.sentences[0] and "%" not in found.sentences[0]

@@ -104,3 +104,11 @@ def test_outliers_are_said_to_count_in_the_parameters():
     values[30] = 1000.0
     fit = fit_growth((steps, values))
     assert any("step 3,000" in note and "count in R², AICc and the parameters" in note for note in fit.notes)
+
+
+def test_an_interval_that_ends_where_the_search_does_says_so():
+    steps = np.arange(60)
+    cut, free = fit_growth((steps, 2.0**-steps)), fit_growth("t5-base")
+    assert cut.exponent.low == EXPONENTS[0]
+    assert any("cut off at 0.01, the end of the range searched" in sentence for sentence in cut.sentences)
+    assert not any("cut off" in sentence for sentence in free.sentences)

@@ -189,7 +189,10 @@ LaterSchedule = Annotated[
         *SCHEDULES,
     ),
 ]
-Momentum = Annotated[float, option("--momentum", "X", "Adam's β₁, or the momentum of SGD.")]
+Momentum = Annotated[
+    float | None,
+    option("--momentum", "X", "Adam's β₁, or the momentum of SGD, where not recorded. [default: 0.9]"),
+]
 
 # -- how a scan and a watch work --------------------------------------------------------
 
@@ -280,7 +283,7 @@ def plan(
     lr: LaterRate = None,
     weight_decay: LaterDecay = None,
     schedule: LaterSchedule = None,
-    momentum: Momentum = 0.9,
+    momentum: Momentum = None,
     table: PlanFile = None,
 ) -> None:
     """How training continues."""

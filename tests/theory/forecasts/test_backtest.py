@@ -59,3 +59,9 @@ def test_a_run_with_recorded_rates_is_tested_with_its_groups(tmp_path):
     ahead = forecast(tmp_path / "run.db", 1200, scope="all")
     assert {group.weight_decay for group in ahead.groups} == {0.5, 0.0}
     assert 0 < ahead.low < ahead.value < ahead.high
+
+
+def test_a_series_that_ends_at_zero_fails_and_is_no_wrong_call():
+    steps = np.arange(0, 6000, 100)
+    with pytest.raises(SeriesError, match="ends at 0"):
+        backtest((steps, np.linspace(10.0, 0.0, len(steps))))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -256,3 +257,22 @@ def test_the_groups_add_up_to_the_forecast_of_the_recursion(plan):
     whole = Series("run", STEPS, np.hypot(first.values, second.values))
     found = forecast_series(whole, 40_000, plan, [*groups, *more])
     assert np.sqrt(sum(each.norm**2 for each in found.groups)) == pytest.approx(found.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_a_momentum_that_is_not_used_is_refused_whatever_it_is(momentum):
+    with pytest.raises(UsageError, match="has no effect"):
+        forecast("t5-base", 600_000, Plan(momentum=momentum))
+    plan = Plan(lr=1e-3, weight_decay=0.1)
+    angles = [
+        forecast("t5-base", 600_000, replace(plan, momentum=m)).angle_one_step for m in (None, momentum)
+    ]
+    assert (angles[0] == angles[1]) is (momentum == 0.9)
+
+
+def test_one_reason_for_all_groups_is_said_once():
+    first, groups = driven()
+    second, more = driven(lr=5e-4, decay=0.02, drive=2e5)
+    whole = Series("run", STEPS, np.hypot(first.values, second.values))
+    stopped = forecast_series(whole, 9000, Plan(lr=0.0), [*groups, *more])
+    assert " ".join(stopped.sentences).count("with learning rate 0 the norm no longer moves") == 1

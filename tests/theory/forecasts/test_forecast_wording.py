@@ -43,3 +43,11 @@ def test_a_backtest_does_not_call_two_things_the_last_value():
     found = backtest((STEPS, 10 + np.sqrt(STEPS) + rng.normal(0, 0.1, len(STEPS))))
     inside = sum(row.inside for row in found)
     assert f"contains the value that came in {inside} of 3 forecasts." in found.sentences[1]
+
+
+def test_a_law_that_is_cut_off_is_named():
+    values = 10 + np.sqrt(STEPS)
+    near, far = (forecast((STEPS, values), to) for to in (20_000, 10**9))
+    assert not any("would lead further" in note for note in near.notes)
+    assert far.laws["sqrt"] == pytest.approx(10 * values[-1])
+    assert any("sqrt" in note and "beyond 10 times the last value" in note for note in far.notes)

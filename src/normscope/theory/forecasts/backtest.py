@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from normscope.errors import SeriesError, UsageError
+from normscope.errors import SeriesError
 from normscope.option_checks import check_number
 from normscope.remarks import Finding
 from normscope.table import Table
@@ -133,7 +133,7 @@ def _row(series: Series, share: float, groups: Sequence[RateGroup]) -> BacktestR
     found = forecast_series(known, int(steps[-1]), groups=groups)
     actual = float(series.values[-1])
     if not actual:
-        raise UsageError(f"{series.name} ends at 0, which no relative error can be taken of")
+        raise SeriesError(f"{series.name} ends at 0, which no relative error can be taken of")
     return BacktestRow(
         known=found.now,
         value=found.value,

@@ -14,7 +14,7 @@ from normscope.theory.dynamics.dynamics import Equilibrium, one_step_angle
 from normscope.theory.dynamics.group_drive import group_drive
 from normscope.theory.dynamics.group_dynamics import continue_groups, growth_at_other_rates
 from normscope.theory.dynamics.rate_groups import RateGroup
-from normscope.theory.forecasts.candidates import LAST, LAW_PREFIX, NAIVE, law_candidates
+from normscope.theory.forecasts.candidates import FARTHEST, LAST, LAW_PREFIX, NAIVE, law_candidates
 from normscope.theory.forecasts.combination import Combination, combine
 from normscope.theory.forecasts.conformal import half_width
 from normscope.theory.forecasts.forecast_result import Forecast
@@ -28,6 +28,7 @@ from normscope.theory.laws.growth import MIN_POINTS, fit_series
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run
 from normscope.theory.measures.time_series import LARGEST_STEP, Series, clean_series
+from normscope.words import joined
 
 CURVE_POINTS = 60
 _FAR_RATE = float(np.log(1.5))  # learning rates further outside the measured ones are pointed out
@@ -91,6 +92,7 @@ def forecast_series(
     found = combine(past, float(to), rates.forced, _claimed_law(kept))
     result = _result(kept, found, np.unique(np.linspace(past.now, to, CURVE_POINTS)[1:].round()), plan, rates)
     notes = (*series.notes, *cleaned.notes, *left_out, *rates.notes, *_far_rates(past, float(to)))
+    notes += _limited_laws(result)
     sentences = (*series.warnings, *forecast_sentences(result))
     return replace(result, notes=notes, sentences=sentences)
 
@@ -163,6 +165,16 @@ def _result(series: Series, found: Combination, ahead: Array, plan: Plan, rates:
     )
 
 
+def _limited_laws(result: Forecast) -> tuple[str, ...]:
+    """A note if the laws that the forecast rests on would go further than they are followed."""
+    limits = result.value_now * FARTHEST, result.value_now / FARTHEST
+    used = [name for name in result.laws if result.trust and f"{LAW_PREFIX}{name}" in result.weights]
+    cut = [name for name in used if np.isclose(result.laws[name], limits, rtol=1e-9, atol=0).any()]
+    if not cut or not (result.past.values > 0).all():
+        return ()
+    return (f"{joined(cut)} would lead further: no law is followed beyond {FARTHEST:g} times the last value",)
+
+
 def _range(laws: dict[str, float], last: float) -> tuple[float, float, float]:
     values = list(laws.values()) or [last]
     return float(np.median(values)), min(values), max(values)
@@ -207,18 +219,19 @@ def _backtest(found: Combination) -> dict[str, float]:
 
 def _angle(rest: Equilibrium | None, groups: Sequence[RateGroup], plan: Plan) -> float | None:
     """The angle of one step at the equilibrium; a momentum that is given and not used is refused."""
-    given = plan.momentum != DEFAULT_MOMENTUM
+    given = plan.momentum
     recorded = main_group(groups).momentum if groups else None
-    if given and recorded is not None:
+    if given is not None and recorded is not None:
         raise UsageError(f"the run recorded momentum {recorded:g}; leave out momentum (--momentum)")
     if rest is None or rest.angular_update is None:
-        if given:
+        if given is not None:
             raise UsageError(
-                f"momentum={plan.momentum:g} has no effect: it gives the angle of a step at the equilibrium, "
+                f"momentum={given:g} has no effect: it gives the angle of a step at the equilibrium, "
                 "and there is none; leave it out (--momentum)"
             )
         return None
-    return one_step_angle(rest.angular_update, plan.momentum if recorded is None else recorded)
+    assumed = DEFAULT_MOMENTUM if given is None else given
+    return one_step_angle(rest.angular_update, assumed if recorded is None else recorded)
 
 
 def _drive(groups: Sequence[RateGroup]) -> float | None:

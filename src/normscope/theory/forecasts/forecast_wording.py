@@ -91,7 +91,9 @@ def _size(error: float, result: Forecast) -> str:
 
 
 def _per_cent(share: float) -> str:
-    """Two digits, without a power of ten where there are more before the point."""
+    """Two digits, without powers of ten."""
+    if share < 1e-6:
+        return "less than 0.0001"
     return f"{100 * share:.2g}" if share < 0.995 else f"{100 * share:.0f}"
 
 
@@ -142,9 +144,10 @@ def _way(rest: Equilibrium, result: Forecast) -> str:
 
 def _why_none(groups: tuple[GroupOutlook, ...]) -> str:
     reasons = dict.fromkeys(group.why for group in groups if group.why)
-    if len(groups) == 1:
-        return next(iter(reasons), "nothing balances the growth")
-    return "; ".join(f"{group.group}: {group.why}" for group in groups[:SHOWN_GROUPS] if group.why)
+    if len(reasons) == 1 and all(group.why for group in groups):
+        return next(iter(reasons))
+    shown = [f"{group.group}: {group.why}" for group in groups[:SHOWN_GROUPS] if group.why]
+    return "; ".join(shown) or "nothing balances the growth"
 
 
 def _own_rests(groups: tuple[GroupOutlook, ...]) -> list[str]:

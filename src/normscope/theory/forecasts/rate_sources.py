@@ -23,6 +23,8 @@ from normscope.words import some
 
 CHANGING = 0.05  # a relative change of the rate over the last tenth of a run that is pointed out
 
+UNRECORDED = 0.1  # of the steps without rates, at one end, that are pointed out
+
 
 @dataclass(frozen=True, eq=False)
 class KnownRates:
@@ -56,7 +58,7 @@ def recorded_groups(
         return (), ()
     found, said = logged_rates(source, series.unit)
     if found is None:
-        return (), (f"the learning rates were not used: {said}",) if "several" in said else ()
+        return (), () if "no column" in said else (f"the learning rates were not used: {said}",)
     decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay
     return (group_of_series(series, Rates(found.steps, found.lr, decay)),), (said,)
 
@@ -74,8 +76,28 @@ def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: f
                 "leave out learning rate, weight decay and schedule"
             )
         return KnownRates()
+    impossible = _impossible(groups, now)
+    if impossible:
+        if plan.given:
+            raise UsageError(f"{impossible}; leave out learning rate, weight decay and schedule")
+        return KnownRates(notes=(f"the recorded rates were not used: {impossible}",))
     futures = planned(plan, groups, now, to)
     return KnownRates(groups, futures, plan.given, _recorded_notes(groups, plan, now, to))
+
+
+def _impossible(groups: Sequence[RateGroup], now: float) -> str:
+    """Why the recorded rates cannot be those that the norm had; "" if they can."""
+    known = [group.until(now) for group in groups]
+    if not any(group.rates.lr.any() for group in known):
+        moved = any(np.ptp(group.sumsq) > 1e-9 * group.sumsq.max() for group in known)
+        return "the learning rate is 0 at every step, and yet the norm moves" if moved else ""
+    taken = max(
+        float((group.rates.lr * group.rates.weight_decay).max()) * (group.decay_factor or 0.0)
+        for group in known
+    )
+    if taken >= 1:
+        return f"learning rate × weight decay is {taken:g}, and at 1 a single step would erase the parameters"
+    return ""
 
 
 def _from(groups: Sequence[RateGroup], first: float) -> tuple[RateGroup, ...]:
@@ -109,6 +131,7 @@ def _recorded_notes(groups: Sequence[RateGroup], plan: Plan, now: float, to: flo
     if any(group.assumed for group in groups):
         notes.append("one learning rate and weight decay was recorded: all parameters are assumed to have it")
     known = max(float(group.rates.steps[-1]) for group in groups)
+    notes += _gaps(groups, now)
     if not plan.given and now < known:
         notes.append(f"the rates recorded up to step {min(known, to):,.0f} count as the plan")
     if not plan.given and to > known and _still_changing(groups, known):
@@ -125,6 +148,19 @@ def _recorded_notes(groups: Sequence[RateGroup], plan: Plan, now: float, to: flo
             "then rescaled, and how strongly it acts is unknown"
         )
     return tuple(notes)
+
+
+def _gaps(groups: Sequence[RateGroup], now: float) -> list[str]:
+    """Where a part of the past has no recorded rates, what is assumed there."""
+    begin = min(float(group.steps[0]) for group in groups)
+    first = min(float(group.rates.steps[0]) for group in groups)
+    last = max(float(group.rates.steps[-1]) for group in groups)
+    notes = []
+    if first - begin > UNRECORDED * (now - begin):
+        notes.append(f"the rates are recorded from step {first:,.0f} on, and assumed to be the same before")
+    if now - last > UNRECORDED * (now - begin):
+        notes.append(f"the rates are recorded up to step {last:,.0f}, and assumed to be the same since")
+    return notes
 
 
 def _still_changing(groups: Sequence[RateGroup], known: float) -> bool:

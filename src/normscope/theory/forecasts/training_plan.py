@@ -34,8 +34,8 @@ class Plan:
     falls from 3e-4 to 1e-5 at step 100,000. `weight_decay` is the decoupled weight decay. `schedule` is
     constant, cosine, linear, inverse-sqrt or wsd from the last step of the run to the step asked for, or a
     CSV file with the columns step and lr. `table` is a CSV file with the columns step, lr and, if it changes,
-    weight_decay. `momentum` is Adam's β₁ or SGD's momentum, where the run did not record it; it is used only
-    for the angle of a single step at the equilibrium.
+    weight_decay. `momentum` is Adam's β₁ or SGD's momentum, where the run did not record it (then 0.9 by
+    default); it is used only for the angle of a single step at the equilibrium.
 
     >>> import normscope as ns
     >>> plan = ns.Plan(lr=1e-3, weight_decay=0.1, schedule="cosine")
@@ -46,7 +46,7 @@ class Plan:
     lr: float | str | None = None
     weight_decay: float | None = None
     schedule: str | os.PathLike[str] | None = None
-    momentum: float = DEFAULT_MOMENTUM
+    momentum: float | None = None
     table: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +56,8 @@ class Plan:
             value = getattr(self, option)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, option, check_number(option, value, 0))
-        check_number("momentum", self.momentum, 0, 1)
+        if self.momentum is not None:
+            check_number("momentum", self.momentum, 0, 1)
         for option in ("schedule", "table"):
             if getattr(self, option) is not None:
                 check_kind(option, getattr(self, option), (str, os.PathLike), "a name or a CSV file")

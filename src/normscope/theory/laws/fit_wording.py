@@ -11,7 +11,7 @@ from normscope.theory.laws.evidence import isolated
 from normscope.theory.laws.fit_parts import FittedPart
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.law_choice import Choice, Verdict
-from normscope.theory.laws.laws import PAPER_LAW, Array, Law
+from normscope.theory.laws.laws import EXPONENTS, PAPER_LAW, Array, Law
 from normscope.theory.laws.separation import SAME_R2
 from normscope.words import joined, some
 
@@ -149,7 +149,10 @@ def _what_would_settle(choice: Choice) -> str:
 def _exponent(told: Told) -> str:
     if told.exponent is None:
         return told.no_exponent
-    return f"Free exponent p = {told.exponent}."
+    found = told.exponent
+    ends = [end for end, at in zip(EXPONENTS, (found.low, found.high), strict=True) if np.isclose(end, at)]
+    cut = f" (cut off at {ends[0]:g}, the end of the range searched)" if ends else ""
+    return f"Free exponent p = {found}{cut}."
 
 
 def _paper(told: Told) -> str:

@@ -100,8 +100,10 @@ def _difference_sentences(result: Comparison, tolerance: float) -> list[str]:
     powers = [_both_powers(group) for group in result.groups if group.differs]
     if powers:
         sentences.append(f"Different powers of the step (5 %, Holm-corrected): {some(powers, 6)}.")
-    else:
+    elif any(group.p_value is not None for group in result.groups):
         sentences.append("No exponent differs between the two (5 %, Holm-corrected).")
+    else:
+        sentences.append("Exponents were not compared: no group has one in both.")
     for name, only in ((result.a, result.only_a), (result.b, result.only_b)):
         if only:
             sentences.append(f"Only in {name}: {some(only, 6)}.")
@@ -114,7 +116,7 @@ def _single_group(group: GroupDifference, result: Comparison, span: str, toleran
     if group.since is None:
         bound = f"{100 * tolerance:.0f} % and noise"
         return f"{subject}{result.a} and {result.b} do not differ by more than {bound} over {span}."
-    change = f"{100 * group.ratio - 100:+.1f} %"
+    change = _change(group.ratio)
     return (
         f"{subject}{result.b} ends at {group.value_b:.4g}, {change} from the {group.value_a:.4g} of "
         f"{result.a}, over {span}; they differ from step {group.since:,} on."
@@ -122,7 +124,12 @@ def _single_group(group: GroupDifference, result: Comparison, span: str, toleran
 
 
 def _difference(group: GroupDifference) -> str:
-    return f"{group.group} ({100 * group.ratio - 100:+.1f} %, from step {group.since:,} on)"
+    return f"{group.group} ({_change(group.ratio)}, from step {group.since:,} on)"
+
+
+def _change(ratio: float) -> str:
+    """A ratio as a change in per cent; beyond a hundredfold as a factor."""
+    return f"{100 * ratio - 100:+.1f} %" if abs(ratio) < 100 else f"a factor {ratio:.3g}"
 
 
 def _both_powers(group: GroupDifference) -> str:

@@ -133,7 +133,8 @@ def _equilibrium_sentences(result: Forecast) -> list[str]:
 
 def _rotations(groups: tuple[GroupOutlook, ...]) -> list[str]:
     """How fast the largest groups turn, which is their effective learning rate."""
-    return [group.rotation.sentence for group in groups[:SHOWN_GROUPS] if group.rotation is not None]
+    moving = [group for group in groups[:SHOWN_GROUPS] if group.lr > 0]
+    return [group.rotation.sentence for group in moving if group.rotation is not None]
 
 
 def _way(rest: Equilibrium, result: Forecast) -> str:

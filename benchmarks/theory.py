@@ -11,7 +11,7 @@ import numpy as np
 from normscope.theory.laws.growth import fit_series
 from normscope.theory.measures.time_series import Series
 
-LIMITS = {"1,000 points": 0.5, "300 groups of 1,000 points": 20.0, "1,000,000 points": 3.0}
+LIMITS = {"1,000 points": 0.5, "300 groups of 1,000 points": 6.0, "1,000,000 points": 3.0}
 
 
 def series_of(points, seed):

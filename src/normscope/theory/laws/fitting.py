@@ -147,7 +147,7 @@ def _search(problem: _Problem) -> Fit | None:
     if law.guesses is None:
         return _best_shape(problem, np.zeros(1))
     shapes = law.guesses(problem.steps)
-    if apart < 2 or law.kinked:
+    if apart < 2:
         return _best_shape(problem, shapes)
     found = _best_shape(problem.every(apart), shapes)  # the shape: the coefficients follow from all points
     return None if found is None else _best_shape(problem, found.params[-1:])
@@ -158,9 +158,10 @@ def _zoom(problem: _Problem, found: Fit) -> Fit | None:
     steps, (low, high) = problem.steps, problem.bounds
     index, apart = int(np.searchsorted(steps, found.params[-1])), len(steps) // 20 + 1
     reach = float(steps[min(index + apart, len(steps) - 1)] - steps[max(index - apart, 0)]) / 2
-    for _ in range(_ZOOMS):
+    few = problem.every(len(steps) // _SEARCHED) if len(steps) >= 2 * _SEARCHED else problem
+    for rest in reversed(range(_ZOOMS)):
         shapes = np.clip(found.params[-1] + np.linspace(-reach, reach, 9), low, high)
-        better = _best_shape(problem, shapes)
+        better = _best_shape(few if rest else problem, shapes)  # the finest grid decides on all points
         if better is None:
             return None
         found, reach = better, reach / 4

@@ -37,7 +37,9 @@ def test_a_log_is_judged_by_its_norms_alone(tmp_path):
     log = tmp_path / "norms.csv"
     log.write_text("step,norm\n" + "".join(f"{100 * i},{10 + i**0.5}\n" for i in range(40)), "utf-8")
     done = call("advise", log)
-    assert done.stdout.startswith("fine   Nothing needs doing, as far as norms alone can tell")
+    assert done.stdout.startswith(
+        "fine   Nothing is certain enough to act on, as far as norms alone can tell"
+    )
     assert "note: Learning rates were not recorded" in done.stdout
 
 

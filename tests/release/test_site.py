@@ -15,7 +15,7 @@ import normscope
 ROOT = Path(__file__).parents[2]
 NEWCOMERS_ORDER = [
     *("index", "install"),
-    *("formats", "counted", "laws", "report", "monitor", "saturation", "audit", "lab", "engines"),
+    *("formats", "counted", "laws", "advice", "report", "monitor", "saturation", "audit", "lab", "engines"),
     *("commands", "json", "api/index"),
     *("extending", "architecture", "benchmarks", "changelog"),
 ]

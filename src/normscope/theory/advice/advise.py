@@ -60,7 +60,7 @@ def advise(
     >>> import normscope as ns
     >>> found = ns.advise("t5-base")
     >>> found.sentences[0].partition(":")[0]
-    'Nothing needs doing, as far as norms alone can tell'
+    'Nothing is certain enough to act on, as far as norms alone can tell'
     """
     with opened_run(source) as run:
         if run is not None:
@@ -96,14 +96,16 @@ def _urgency(each: Advice) -> tuple[int, float]:
 def _nothing(known: RunEvidence, judged: Sequence[Judgement]) -> Advice:
     """That nothing needs doing, with everything that was checked.
 
-    It is as sure as the share of the rules that had their data, times 1 − the largest doubt of any.
+    It is as sure as the share of the rules that had their data, times 1 − the largest doubt of any; below
+    one half, a rule was near to speaking or most could not judge, and the sentence is weaker.
     """
     checked = [one.checked for one in judged if one.checked]
     able = sum(bool(one.checked or one.advice) for one in judged)
     unable = sum(one.missing for one in judged)
     doubt = max(one.doubt for one in judged)
     whence = "" if known.run is not None else ", as far as norms alone can tell"
-    said = f"Nothing needs doing{whence}: {'; '.join(checked)}."
     evidence: dict[str, float | str] = {"checked": able, "not_checked": unable, "doubt": doubt}
     sure = (1.0 - doubt) * able / max(able + unable, 1)
+    start = "Nothing needs doing" if sure >= 0.5 else "Nothing is certain enough to act on"
+    said = f"{start}{whence}: {'; '.join(checked)}."
     return Advice("nothing", said, evidence, sure, known.command("show"), "fine")

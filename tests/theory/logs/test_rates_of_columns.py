@@ -58,3 +58,12 @@ def test_a_forecast_of_a_log_follows_the_schedule(log):
     found = ns.forecast(log, 4000, measure="hidden_norm", until=2000)
     assert found.method == "dynamics" and found.value == pytest.approx(truth, rel=0.03)
     assert any("'hidden_lr'" in note for note in found.notes)
+
+
+def test_rates_say_nothing_about_a_loss(tmp_path):
+    """A loss beside a learning rate is not the norm of anything: no recursion, and no plan for it."""
+    log = write(tmp_path / "log.csv", train_loss=5 - STEPS**0.1, lr=np.full(len(STEPS), 1e-3))
+    found = ns.forecast(log, 8000, measure="train_loss")
+    assert not found.groups and found.equilibrium is None
+    with pytest.raises(ns.NormscopeError, match="predict the norm, not train_loss"):
+        ns.forecast(log, 8000, ns.Plan(lr=1e-3), measure="train_loss")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,15 @@ class RateGroup:
     def decay_factor(self) -> float | None:
         """By how much weight decay acts more strongly than ηλ; None where that is unknown."""
         return decay_factor(self.kind, self.momentum, self.coupled)
+
+    def since(self, step: float) -> RateGroup:
+        """Without the points before `step`; the rates stay."""
+        kept = self.steps >= step
+        cut: dict[str, Any] = {
+            name: None if (values := getattr(self, name)) is None else values[kept]
+            for name in ("steps", "sumsq", "previous", "dot", "sumsq_delta")
+        }
+        return replace(self, **cut)
 
     @property
     def last_rates(self) -> tuple[float, float]:

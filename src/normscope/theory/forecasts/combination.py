@@ -34,8 +34,8 @@ SURE, NO_BETTER = 0.4, 0.7
 STEADY = 0.5  # the least trust in the climb of a series that has climbed all the time
 _SHARPNESS = 6.0
 _DAMPED = ("trend, damped ¼", "trend, logarithmic", "trend, coming to rest")
-_STEERED, _CLAIMED, _LAWS = 0.3, 0.25, 1.6
-_HANDICAPS = {DYNAMICS: _STEERED, **dict.fromkeys(_DAMPED, 0.83)}
+_CLAIMED, _LAWS = 0.25, 1.6
+_HANDICAPS = {DYNAMICS: 0.3, **dict.fromkeys(_DAMPED, 0.83)}
 """Factors on backtest errors: the dynamics alone know what the rates will do, and growth slows more often
 than not.
 
@@ -95,7 +95,8 @@ def combine(past: Past, to: float, forced: bool = False, claimed: str | None = N
     handicaps = _handicaps(taking_part, claimed)
     weights = _weights(rolling, handicaps)
     together = _together(rolling, weights)
-    trust = max(_trust(rolling, handicaps), STEADY if climbs_steadily(past) else 0.0)
+    rivals = [name for name in (DYNAMICS, f"{LAW_PREFIX}{claimed}") if name in taking_part]
+    trust = max(_trust(rolling, handicaps, rivals), STEADY if climbs_steadily(past) else 0.0)
     errors = rolling.errors[LAST] + trust * (together - rolling.errors[LAST])
     return Combination(past, taking_part, weights, trust, rolling, errors)
 
@@ -140,15 +141,12 @@ def _together(rolling: Rolling, weights: Mapping[str, float]) -> Array:
     return added
 
 
-def _trust(rolling: Rolling, handicaps: Mapping[str, float]) -> float:
-    """By how much trends, the dynamics or a claimed law beat the last value.
+def _trust(rolling: Rolling, handicaps: Mapping[str, float], rivals: Iterable[str]) -> float:
+    """By how much the trends together, or one of `rivals`, beat the last value.
 
-    Other laws have no say: they are fitted to the whole past, and a good fit of it hides what is changing.
+    Laws that are not claimed have no say: fitted to the whole past, a good fit hides what is changing.
     """
     trends = _weights(rolling, {name: handicaps[name] for name in handicaps if name in TRENDS})
-    rivals = [rolling.rate(_together(rolling, trends))] if trends else []
-    rivals += [
-        rolling.score(name) for name, handicap in handicaps.items() if handicap in (_STEERED, _CLAIMED)
-    ]
-    ratio = min(rivals) / rolling.score(LAST)
+    rates = [rolling.rate(_together(rolling, trends))] if trends else []
+    ratio = min([*rates, *(rolling.score(name) for name in rivals)]) / rolling.score(LAST)
     return float(np.clip((NO_BETTER - ratio) / (NO_BETTER - SURE), 0.0, 1.0))

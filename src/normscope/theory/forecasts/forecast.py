@@ -69,8 +69,7 @@ def forecast(
                 f"learning rate, weight decay, schedule and momentum predict the norm, not {series.unit}; "
                 "leave them out, or forecast the norm"
             )
-        whole = load_one(run or source, replace(selection, until=None), MIN_POINTS)
-        groups, notes = recorded_groups(run or source, whole, scope, stage) if steered else ((), ())
+        groups, notes = recorded_groups(run or source, series, scope, stage) if steered else ((), ())
     found = forecast_series(series, to, plan, groups)
     return replace(found, notes=(*found.notes, *notes))
 

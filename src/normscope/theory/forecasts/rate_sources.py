@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,8 @@ from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
 from normscope.theory.forecasts.past import groups_known_at
 from normscope.theory.forecasts.training_plan import Plan, planned
+from normscope.theory.logs.column_words import is_rate, kind_of
+from normscope.theory.logs.log_registry import read_log
 from normscope.theory.logs.rate_columns import logged_rates
 from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
@@ -41,7 +42,9 @@ class KnownRates:
 
 def is_norm(series: Series, run: Run | None) -> bool:
     """Whether rates say anything about a series: the norm of a run, or a column that may be one."""
-    return series.unit == "norm" or (run is None and series.unit not in MEASURES)
+    if run is not None or series.unit in MEASURES:
+        return series.unit == "norm"
+    return not series.unit or kind_of(series.unit) in ("", "norm", "doubtful")
 
 
 def recorded_groups(
@@ -56,9 +59,11 @@ def recorded_groups(
             return rate_groups(run, scope or "body", stage), ()
     if not isinstance(source, (str, Path)) or is_bundled(source):
         return (), ()
-    found, said = logged_rates(source, series.unit)
+    table = read_log(source)
+    found, said = logged_rates(table, series.unit)
     if found is None:
-        return (), () if "no column" in said else (f"the learning rates were not used: {said}",)
+        unused = any(is_rate(name) for name in table.numeric)
+        return (), (f"the learning rates were not used: {said}",) if unused else ()
     decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay
     return (group_of_series(series, Rates(found.steps, found.lr, decay)),), (said,)
 
@@ -66,7 +71,7 @@ def recorded_groups(
 def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: float) -> KnownRates:
     """The rates of a series of norms; `recorded` are the groups that its run recorded."""
     now = float(series.steps[-1])
-    groups = _from(recorded, float(series.steps[0]))
+    groups = tuple(group.since(float(series.steps[0])) for group in recorded)
     if not recorded:
         return _given(series, plan, now, to)
     if not groups_known_at(groups, now):
@@ -98,20 +103,6 @@ def _impossible(groups: Sequence[RateGroup], now: float) -> str:
     if taken >= 1:
         return f"learning rate × weight decay is {taken:g}, and at 1 a single step would erase the parameters"
     return ""
-
-
-def _from(groups: Sequence[RateGroup], first: float) -> tuple[RateGroup, ...]:
-    """The groups without the points before the first one of the series."""
-    return tuple(_since(group, first) for group in groups)
-
-
-def _since(group: RateGroup, first: float) -> RateGroup:
-    kept = group.steps >= first
-    cut: dict[str, Any] = {
-        name: None if (values := getattr(group, name)) is None else values[kept]
-        for name in ("steps", "sumsq", "previous", "dot", "sumsq_delta")
-    }
-    return replace(group, **cut)
 
 
 def _given(series: Series, plan: Plan, now: float, to: float) -> KnownRates:

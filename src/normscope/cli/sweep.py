@@ -120,6 +120,7 @@ def _print(result: SweepResult) -> None:
         [COLUMNS.get(name, name) for name in names], zip(*(table[name] for name in names), strict=True)
     )
     print()
-    for message in (result.messages[0], result.messages[-1]):  # the columns above say their scope
+    counts, _, *others = result.messages  # the columns above say their scope
+    for message in (counts, *others):
         console().print(message, markup=False)
     console().print(f"next: normscope report {result.out} -o sweep.html", markup=False)

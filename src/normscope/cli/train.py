@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from normscope.cli.lab_options import CONFIG_OPTIONS, SIZE_NAMES, TRAINING_OPTIONS, lab_config
 from normscope.cli.option_groups import gathers, option
 from normscope.cli.options import Device, JsonFlag
-from normscope.cli.output import console, number, print_json, print_table, progress_bar
+from normscope.cli.output import console, number, print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
@@ -55,7 +55,7 @@ def train(
     folder = output or (run.with_suffix("") if run else _default_folder(config, fields["size"]))
     with progress_bar("training") as progress:
         result = train_model(config, folder, run=run, scan=config.save != NEVER, progress=progress)
-    print_json(result) if json else _print(result)
+    print_json(vars(result) | {"notes": result.notes}) if json else _print(result)
 
 
 def _default_folder(config: TrainConfig, size: str | None) -> Path:
@@ -78,3 +78,4 @@ def _print(result: TrainResult) -> None:
     say = console()
     say.print(f"\ncheckpoints  {result.checkpoints}\nrun file     {result.run}", markup=False)
     say.print(f"next: normscope report {result.run} -o report.html", markup=False)
+    print_notes(result.notes)

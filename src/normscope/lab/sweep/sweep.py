@@ -94,7 +94,9 @@ class SweepResult(Tabular):
         """Summary that a notebook shows above the table."""
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
         scopes = "body_norm: the body; norm: all parameters, with embeddings and head"
-        return (f"{len(self.cells)} cells: {counts}", scopes, f"run file: {self.run}")
+        found = [cell["saturation_error"] for cell in self.cells if cell.get("saturation_error")]
+        missing = [f"in {len(found)} of them, some saturation is missing: {found[0]}"] if found else []
+        return (f"{len(self.cells)} cells: {counts}", scopes, *missing, f"run file: {self.run}")
 
 
 def sweep(

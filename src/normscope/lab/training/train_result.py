@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from normscope.rows import SATURATION_ERRORS
 from normscope.run import Run, ScalarRow
 from normscope.table import Table, Tabular
 
@@ -46,6 +47,13 @@ class TrainResult(Tabular):
             return run.table(ScalarRow)
 
     @property
+    def notes(self) -> Sequence[str]:
+        """What could not be measured during the run, and why."""
+        with Run(self.run) as run:
+            found = saturation_error(run)
+        return () if found is None else (found,)
+
+    @property
     def messages(self) -> Sequence[str]:
         """Summary that a notebook shows above the table."""
         return (
@@ -53,7 +61,18 @@ class TrainResult(Tabular):
             f"norm of the body {_short(self.body_norm_start)} → {_short(self.body_norm_end)}; "
             f"with embeddings and head {self.norm_start:.4g} → {self.norm_end:.4g}",
             f"checkpoints: {self.checkpoints}; run file: {self.run}",
+            *self.notes,
         )
+
+
+def saturation_error(run: Run) -> str | None:
+    """Why saturation is missing at the first step where it is, and at how many others; None if nowhere."""
+    found = run.artifacts(SATURATION_ERRORS)
+    if not found:
+        return None
+    first, *others = sorted(found, key=int)
+    more = f" (and at {len(others)} later {'step' if len(others) == 1 else 'steps'})" if others else ""
+    return f"{found[first]}{more}"
 
 
 def _short(value: float | None) -> str:

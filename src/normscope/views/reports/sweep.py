@@ -118,7 +118,8 @@ def _table(found: Sequence[Cell]) -> Section:
         )
         for cell in found
     ]
-    failed = [(cell_name(cell), printable(str(cell["error"]))) for cell in found if cell.get("error")]
+    errors = [(cell, cell.get("error") or cell.get("saturation_error")) for cell in found]
+    failed = [(cell_name(cell), printable(str(error))) for cell, error in errors if error]
     tables = [TableSpec("cells", "Every cell", (*names, *columns.values()), rows, folded=True)]
     if failed:
         tables.append(

@@ -118,7 +118,7 @@ class Automaton(Tabular):
         return self._compare(other)[0]
 
     def equivalent(self, other: Automaton) -> bool | None:
-        """Return whether the two predict the same sets after every string; None if a missing move hides it."""
+        """Return whether the two predict the same after every string; None if a missing move hides it."""
         word, unknown = self._compare(other)
         return False if word is not None else (None if unknown else True)
 

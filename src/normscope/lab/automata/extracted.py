@@ -73,8 +73,8 @@ def sentence(row: ExtractedAutomaton, task: str) -> str:
         parts.append(f"its classes do not decide {moves}")
     if row.unexplained:
         parts.append(
-            f"its automaton predicts something else, or nothing, after {row.unexplained:,} of {row.strings:,} "
-            "strings"
+            f"its automaton predicts something else, or nothing, after {row.unexplained:,} of "
+            f"{row.strings:,} strings"
         )
     text = "; ".join(part for part in parts if part)
     return text[0].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Is there an automaton inside? `ns.automaton` extracts it from a network and compares it with the language's."""
+"""Is there an automaton inside? `ns.automaton` extracts it and compares it with that of the language."""
 
 from __future__ import annotations
 
@@ -149,8 +149,9 @@ class _Question:
         name, length = self.language.name, self.tree.length
         if self.automaton is None:
             yield (
-                f"{name} has no automaton that its words of up to {length} symbols complete, so its classes are "
-                f"those at a horizon of {self.horizon}, and no network's automaton is said to be its own"
+                f"the automaton of {name} is infinite, or too large to be seen in words of up to {length} "
+                f"symbols: its classes are those at a horizon of {self.horizon}, and whether a network that "
+                "makes no mistake is equivalent is left open"
             )
         elif (seen := len(self.quotient().automaton)) < len(self.automaton):
             yield (
@@ -195,9 +196,8 @@ class _Networks:
             looked_at = [string for string in tree.sets if len(string) <= tree.length - question.horizon]
             states = reader.last_states(looked_at[:MOST_STATES], self.blocks) if self.blocks else None
         row = _row(kind, tree, question.horizon, quotient(tree, min(question.horizon, tree.length - 1)))
-        wrong = [
-            string for string, found in zip(known.sets, predicted, strict=True) if found != known.sets[string]
-        ]
+        judged = zip(known.sets.items(), predicted, strict=True)
+        wrong = [string for (string, legal), found in judged if found != legal]
         row = replace(
             row,
             accuracy=1 - len(wrong) / len(predicted),
@@ -253,8 +253,8 @@ def _doubts(row: ExtractedAutomaton, question: _Question) -> Iterator[str]:
         )
     if row.unsettled:
         yield (
-            f"the {row.network} network predicts other symbols at a quarter of the scale after "
-            f"{row.unsettled:,} of {row.strings:,} strings: its limit is not reached there; use a larger scale"
+            f"after {row.unsettled:,} of {row.strings:,} strings, the {row.network} network predicts other "
+            "symbols at a quarter of the scale: its limit is not reached there; use a larger scale"
         )
 
 

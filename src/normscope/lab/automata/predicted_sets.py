@@ -55,7 +55,7 @@ class SetReader:
         return [self._sets[string] for string in kept]
 
     def last_states(self, strings: Sequence[str], blocks: Sequence[BlockList]) -> Tensor | None:
-        """Return the state after each string in the last layer; None if it cannot be seen or is not finite."""
+        """Return the last layer's state after each string; None if it cannot be seen or is not finite."""
         found: dict[str, Tensor] = {}
         for same in _by_length(strings).values():
             for batch, part in self._batches(same):

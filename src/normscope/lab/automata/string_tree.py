@@ -36,7 +36,7 @@ class StringTree:
 
 
 def explore(ask: Ask, alphabet: str, length: int, *, total: bool, most: int = MOST_STRINGS) -> StringTree:
-    """Ask about strings of growing length, up to `length` or to the last length with at most `most` in all."""
+    """Ask about longer and longer strings, up to `length`, or up to where there are more than `most`."""
     sets: dict[str, str] = {}
     level = [""]
     for reached in range(length + 1):
@@ -58,8 +58,8 @@ def check_strings(language: Language, length: int, *, total: bool, most: int = M
         if count > most:
             kind = "strings over its alphabet" if total else "prefixes of words"
             raise UsageError(
-                f"{language.name} has more than {most:,} {kind} of up to {length} symbols, and each is given to "
-                f"the network: the largest possible length is {reached - 1}"
+                f"{language.name} has more than {most:,} {kind} of up to {length} symbols, too many to give "
+                f"each to the network: the largest possible length is {reached - 1}"
             )
         states = _following(language, states)
 

@@ -13,6 +13,9 @@ from normscope._version import __version__
 if TYPE_CHECKING:
     from normscope.checkpoints.series.series import CheckpointSource
     from normscope.errors import NormscopeError
+    from normscope.lab.automata.automaton import Automaton
+    from normscope.lab.automata.extracted import ExtractedAutomaton
+    from normscope.lab.automata.network_automaton import NetworkAutomaton, automaton
     from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
     from normscope.lab.model import ModelConfig
     from normscope.lab.sweep.engine import SupportsSubmit
@@ -96,6 +99,7 @@ _HOMES = {
     "AdviceList": "normscope.theory.advice.advice_result",
     "AtSteps": "normscope.schedule",
     "Audit": "normscope.weights.audit.audit",
+    "Automaton": "normscope.lab.automata.automaton",
     "Backtest": "normscope.theory.forecasts.backtest",
     "BacktestRow": "normscope.theory.forecasts.backtest",
     "Batch": "normscope.network.running.batches",
@@ -110,6 +114,7 @@ _HOMES = {
     "Degree": "normscope.network.measuring.homogeneity",
     "Equilibrium": "normscope.theory.dynamics.dynamics",
     "Every": "normscope.schedule",
+    "ExtractedAutomaton": "normscope.lab.automata.extracted",
     "Finding": "normscope.remarks",
     "Forecast": "normscope.theory.forecasts.forecast_result",
     "GroupDifference": "normscope.theory.laws.compare",
@@ -138,6 +143,7 @@ _HOMES = {
     "ModelConfig": "normscope.lab.model",
     "Monitor": "normscope.weights.monitor.monitor",
     "MonitorOptions": "normscope.weights.monitor.monitor_options",
+    "NetworkAutomaton": "normscope.lab.automata.network_automaton",
     "NetworkTask": "normscope.network.predicting.task",
     "NormBudget": "normscope.theory.dynamics.budget",
     "NormBudgets": "normscope.theory.dynamics.budget",
@@ -176,6 +182,7 @@ _HOMES = {
     "advise": "normscope.theory.advice.advise",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
+    "automaton": "normscope.lab.automata.network_automaton",
     "backtest": "normscope.theory.forecasts.backtest",
     "budget": "normscope.schedule",
     "compare": "normscope.theory.laws.compare",
@@ -205,22 +212,23 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Backtest", "BacktestRow", "Batch",
-    "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison", "Curve",
-    "DataConfig", "Degree", "Equilibrium", "Every", "Finding", "Forecast", "GroupDifference",
-    "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
-    "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
-    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
-    "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
-    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Rotation", "Run",
-    "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow",
-    "ScanConfig", "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source",
-    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig",
-    "TrainResult", "Trainer", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit",
-    "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth", "forecast", "heads",
-    "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget", "plot",
-    "random_like", "report", "saturated", "saturated_task", "saturation", "saturation_and_heads",
-    "scaled", "scan", "series", "sweep", "train",
+    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
+    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison",
+    "Curve", "DataConfig", "Degree", "Equilibrium", "Every", "ExtractedAutomaton", "Finding",
+    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head",
+    "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Law",
+    "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger",
+    "LookAhead", "MeasureRow", "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton",
+    "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow",
+    "Plan", "Progress", "Rates", "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation",
+    "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet",
+    "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table",
+    "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
+    "ablations", "advise", "at_steps", "audit", "automaton", "backtest", "budget", "compare", "every",
+    "export", "fit_groups", "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity",
+    "logarithmic", "looks_ahead", "norm_budget", "plot", "random_like", "report", "saturated",
+    "saturated_task", "saturation", "saturation_and_heads", "scaled", "scan", "series", "sweep",
+    "train",
 ]  # fmt: skip
 
 

@@ -11,7 +11,10 @@ from normscope.errors import UsageError
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
 
-TASKS = ("anbn", "anbncn", "dyck-1", "dyck-2", "shuffle-dyck-2", "majority", "parity", "first")
+TASKS = (
+    *("anbn", "anbncn", "dyck-1", "dyck-2", "shuffle-dyck-2", "majority", "parity", "first"),
+    *("ab-star", "aa-star", "tomita-4"),
+)
 SIZE_NAMES = ("pico", "tiny", "small", "paper")
 OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "adafactor")
 DTYPE_NAMES = ("float32", "float64", "bfloat16")

@@ -1,4 +1,4 @@
-"""A claim: what a paper says, the experiments that test it, the numbers to compute, the rules for a verdict."""
+"""A claim: what a paper says, the experiments that test it, its numbers, and the rules of its verdict."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Column:
 class Number:
     """One number of a claim.
 
-    `quantity` names the function that computes it, with `options`, from the trials that match `where`; `minus`
-    subtracts the same quantity of other trials, seed by seed. `paper` is the published value. The `headline`
-    number is shown in the table of all claims.
+    `quantity` names the function that computes it, with `options`, from the trials that match `where`;
+    `minus` subtracts the same quantity of other trials, seed by seed. `paper` is the published value. The
+    `headline` number is shown in the table of all claims.
     """
 
     name: str
@@ -117,7 +117,11 @@ def _rule(entry: Mapping[str, Any]) -> Rule:
 def _check(claim: Claim, source: str) -> None:
     names = [number.name for number in claim.numbers]
     problems = [
-        *([f"id {claim.id!r} must be lower-case letters, digits and dashes"] if not ID.match(claim.id) else []),
+        *(
+            [f"id {claim.id!r} must be lower-case letters, digits and dashes"]
+            if not ID.match(claim.id)
+            else []
+        ),
         *([f"kind must be one of {', '.join(KINDS)}"] if claim.kind not in KINDS else []),
         *([] if claim.columns else ["there is neither [released] nor [corrected]"]),
         *([f"a number is named twice in {names}"] if len(set(names)) < len(names) else []),

@@ -61,7 +61,9 @@ def chosen_claims(ids: Sequence[str]) -> list[Claim]:
 
 def _read(folder: str, parse: Callable[[Mapping[str, Any], str], EntryT]) -> list[EntryT]:
     place = files("normscope.replication").joinpath(folder)
-    entries = sorted((entry for entry in place.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name)
+    entries = sorted(
+        (entry for entry in place.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name
+    )
     return [parse(tomllib.loads(entry.read_text("utf-8")), f"{folder}/{entry.name}") for entry in entries]
 
 

@@ -52,7 +52,7 @@ def last_layer(rows: Rows) -> int:
 
 
 def saturation_curve(document: Document, layer: str) -> list[tuple[int, float]]:
-    """Saturation at each measured step: of the `last` layer, or the mean over `all` layers but the embedding."""
+    """Saturation at each measured step: of the `last` layer, or the mean over `all` but the embedding."""
     rows: Rows = document.get("saturation") or []
     last = last_layer(rows)
     chosen = [row for row in rows if (row["layer"] == last if layer == "last" else row["layer"] > 0)]

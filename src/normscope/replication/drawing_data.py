@@ -1,7 +1,7 @@
 """What a claim's figure shows, as plain numbers: lines, bars, a map or points, published ones behind ours.
 
-A claim's file names the kind and where its numbers are; `views` draws the result. A series has a `column` (paper,
-released or corrected), a `name`, and its points; `low` and `high` span the seeds.
+A claim's file names the kind and where its numbers are; `views` draws the result. A series has a `column`
+(paper, released or corrected), a `name`, and its points; `low` and `high` span the seeds.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -144,15 +145,15 @@ def _bars(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Drawn]
     """One set of bars per entry, or per type of head; one bar per group."""
     groups = _grouped(documents, spec)
     if "heads" in spec:
-        wanted = [(kind, lambda d, kind=kind: _type_share(d, kind)) for kind in spec["heads"]]
+        wanted = [(kind, partial(_type_share, kind=kind)) for kind in spec["heads"]]
     else:
-        wanted = [(bar["name"], lambda d, path=bar["path"]: field_value(d, path)) for bar in spec["bars"]]
+        wanted = [(bar["name"], partial(field_value, path=bar["path"])) for bar in spec["bars"]]
     drawn = []
     for name, value in wanted:
         found = {g: [v for d in documents if (v := value(d)) is not None] for g, documents in groups.items()}
         if any(found.values()):
             kept = {group: values for group, values in found.items() if values}
-            drawn.append({**_line(name, kept), "x": list(kept)})  # type: ignore[arg-type]
+            drawn.append({**_line(name, dict(enumerate(kept.values()))), "x": list(kept)})
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Every quantity that a claim can ask for: a function of the trials of one seed, and the bounds of its values.
+"""Every quantity that a claim can ask for: a function of one seed's trials, and the bounds of its values.
 
 A quantity that cannot be computed is NaN, and the estimate over seeds is then unknown. `docs/replication.md`
 explains each; a claim names it, and its options, in its file.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from normscope.replication.document_values import Document, field_value, heads_at, mean, saturation_curve
@@ -36,7 +37,7 @@ def field(documents: Sequence[Document], path: str) -> float:
 def largest(documents: Sequence[Document], path: str) -> float:
     """The largest value of an entry among the documents."""
     values = [field_value(document, path) for document in documents]
-    return math.nan if not values or None in values else max(values)
+    return math.nan if not values or None in values else max(map(float, values))
 
 
 def growth(documents: Sequence[Document], scope: str = "body") -> float:
@@ -46,18 +47,22 @@ def growth(documents: Sequence[Document], scope: str = "body") -> float:
 
 
 def share_growing(documents: Sequence[Document], scope: str = "body") -> float:
-    """The share of trainings whose norm is larger at the end than at the start; diverged ones do not count."""
+    """The share of trainings whose norm is larger at the end than at first; diverged ones do not count."""
     changes = [measured_change(document, _norm(scope)) for document in _finished(documents)]
     return mean([None if change is None else float(change > 0) for change in changes])
 
 
 def signs_predicted(documents: Sequence[Document], scope: str = "body") -> float:
-    """The share of trainings in which the recursion, with the measured updates, predicts growth or shrinking."""
+    """The share of trainings whose growth or shrinking the recursion predicts from the measured updates."""
     pairs = [
         (measured_change(document, _norm(scope)), predicted_change(document, _norm(scope)))
         for document in _finished(documents)
     ]
-    known = [(measured, predicted) for measured, predicted in pairs if measured is not None and predicted is not None]
+    known = [
+        (measured, predicted)
+        for measured, predicted in pairs
+        if measured is not None and predicted is not None
+    ]
     return mean([float((measured > 0) == (predicted > 0)) for measured, predicted in known])
 
 
@@ -72,7 +77,7 @@ def decay_threshold(documents: Sequence[Document], scope: str = "body", lr: floa
     nearest = min({float(d["lr"]) for d in done}, key=lambda rate: abs(math.log(rate / lr)))
     row = sorted((d for d in done if float(d["lr"]) == nearest), key=lambda d: float(d["weight_decay"]))
     points = [(float(d["weight_decay"]), measured_change(d, _norm(scope))) for d in row]
-    for (low, before), (high, after) in zip(points, points[1:], strict=False):
+    for (low, before), (high, after) in pairwise(points):
         if before is not None and after is not None and before > 0 >= after:
             share = before / (before - after)
             return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
@@ -115,7 +120,7 @@ def share_of_heads(documents: Sequence[Document], types: Sequence[str], when: st
 
 
 def share_at_leak(documents: Sequence[Document], tolerance: float = 0.01) -> float:
-    """The share of heads that attend to (T(T−1)/2 + 1)/T positions on average: those that tie over the future."""
+    """The share of heads that attend to (T(T−1)/2 + 1)/T positions: those that tie over the future."""
     found = []
     for document in documents:
         expected = leak_positions(document["length"])
@@ -124,8 +129,20 @@ def share_at_leak(documents: Sequence[Document], tolerance: float = 0.01) -> flo
     return mean(found)
 
 
+def largest_at_leak(documents: Sequence[Document]) -> float:
+    """The largest number of positions of any head, over the number that ties over the future give."""
+    return max(
+        (
+            head["positions"] / leak_positions(document["length"])
+            for document in documents
+            for head in heads_at(document, "end")
+        ),
+        default=math.nan,
+    )
+
+
 def leak_positions(length: int) -> float:
-    """Mean number of positions of a head that attends to all future positions, and to the last one at the end.
+    """Mean number of positions of a head that attends to all future positions, and at the end to the last.
 
     >>> round(leak_positions(83), 6)
     41.012048
@@ -156,7 +173,7 @@ def entry(document: Document, name: str) -> float | None:
 def among_capable(
     documents: Sequence[Document], path: str, able: str, least: float, pick: str = "mean"
 ) -> float:
-    """The mean or largest value of `path` among trainings whose `able` is at least `least`; NaN if there is none."""
+    """The mean or largest value of `path` among trainings whose `able` is at least `least`; NaN if none."""
     kept = [d for d in _finished(documents) if (field_value(d, able) or 0.0) >= least]
     values = [field_value(document, path) for document in kept]
     if not values or None in values:
@@ -189,6 +206,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "share-converged": Quantity(share_converged, SHARE),
     "share-of-heads": Quantity(share_of_heads, SHARE),
     "share-at-leak": Quantity(share_at_leak, SHARE),
+    "largest-at-leak": Quantity(largest_at_leak, (0.0, math.inf)),
     "rank-correlation": Quantity(rank_correlation, COSINE),
     "among-capable": Quantity(among_capable),
     "share-capable": Quantity(share_capable, SHARE),

@@ -36,9 +36,10 @@ from normscope.replication.verdict import decide
 class ReplicationConfig:
     """How much to run, and on what.
 
-    `preset` is quick (minutes), standard (hours) or full (the paper's size); `seeds` replaces the preset's number
-    of seeds. `text` and `valid` are text files to train and measure on instead of the prose that comes with
-    Python; `models` are pretrained models besides the installed ones. `full` must be confirmed with `yes`.
+    `preset` is quick (minutes), standard (hours) or full (the paper's size); `seeds` replaces the preset's
+    number of seeds. `text` and `valid` are text files to train and measure on instead of the prose that
+    comes with Python; `models` are pretrained models besides the installed ones. `full` must be confirmed
+    with `yes`.
 
     >>> ns.ReplicationConfig(seeds=5).preset
     'quick'
@@ -79,8 +80,8 @@ def replicate(
 ) -> Replication:
     """Test claims of the paper (all of them by default), and keep the results in the folder `output`.
 
-    `engine` runs the trainings, as in `sweep`; `progress` is called with (done, total, note). Results of other
-    claims that are already in the folder stay there.
+    `engine` runs the trainings, as in `sweep`; `progress` is called with (done, total, note). Results of
+    other claims that are already in the folder stay there.
 
     >>> import normscope as ns, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +106,10 @@ def replicate(
 
 
 def plan_jobs(
-    claims: Sequence[Claim], config: ReplicationConfig, folder: Path, engine: SupportsSubmit | str | None = None
+    claims: Sequence[Claim],
+    config: ReplicationConfig,
+    folder: Path,
+    engine: SupportsSubmit | str | None = None,
 ) -> list[Job]:
     """Return what must be run for these claims, each experiment once."""
     wanted = dict.fromkeys(name for claim in claims for name in claim.experiments)

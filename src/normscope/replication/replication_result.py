@@ -21,8 +21,9 @@ PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
 class ClaimResult:
     """One claim with its verdict.
 
-    `numbers` are the names, labels and the headline of the numbers; `paper`, `released` and `corrected` map these
-    names to estimates. `because` says why the verdict was given, `otherwise` what would have changed it.
+    `labels` says what each number is, by name, and `headline` names the main one; `paper`, `released` and
+    `corrected` map these names to estimates. `because` says why the verdict was given, `otherwise` what
+    would have changed it.
     """
 
     id: str
@@ -50,7 +51,7 @@ class ClaimResult:
     @classmethod
     def of(cls, claim: Claim, measured: Measured, decision: Decision, **run: Any) -> ClaimResult:
         """Join a claim, its numbers and the decision; sentences get the numbers that they mention."""
-        columns = {name: measured.get(name, {}) for name in COLUMNS}
+        columns: dict[str, Any] = {name: measured.get(name, {}) for name in COLUMNS}
         estimates = [*columns["released"].values(), *columns["corrected"].values()]
         return cls(
             **{name: getattr(claim, name) for name in ("id", "kind", "title", "statement", "place", "audit")},

@@ -41,7 +41,9 @@ def read_results(path: Path) -> list[ClaimResult]:
 
 def _result(entry: Mapping[str, Any]) -> ClaimResult:
     known = {f.name for f in fields(ClaimResult)}
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in entry.items() if name in known}
+    values: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in entry.items() if name in known
+    }
     for column in COLUMNS:
         values[column] = {name: Estimate.from_document(found) for name, found in entry[column].items()}
     return ClaimResult(**values)

@@ -1,8 +1,8 @@
 """From measured numbers to a verdict, by the rules of a claim and by nothing else.
 
-Rules are tried in order; the first one whose conditions all hold decides. If it cannot be said whether a rule
-holds, because a number was not measured or its interval is not known, no later rule is tried: the claim is not
-testable with these results.
+Rules are tried in order; the first one whose conditions all hold decides. If it cannot be said whether a
+rule holds, because a number was not measured or its interval is not known, no later rule is tried: the
+claim is not testable with these results.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def _laws(fit: GrowthFit) -> dict[str, Any]:
 
 
 def direction(steps: Sequence[int], norms: Sequence[float], cosines: Sequence[float]) -> dict[str, Any]:
-    """Cosine, alignment and budget of every interval, and the last interval as if it were as long as the others.
+    """Cosine, alignment and budget of every interval, and the last one as if it were as long as the others.
 
     With Δ = θ − θ′ between two checkpoints, ⟨θ′, Δ⟩ = ρ′ρ·cos − ρ′² and ‖Δ‖² = ρ² + ρ′² − 2ρ′ρ·cos. Over an
     interval of n steps the direction of a random walk turns by an angle ∝ √n, and so does its alignment grow.

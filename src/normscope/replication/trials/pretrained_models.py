@@ -1,13 +1,14 @@
 """Trials on pretrained models: saturation by layer, beside random networks of the same shape.
 
-A trained model is one model, so its interval is over groups of sentences: each seed has a group of its own, and
-a random network of its own. The random network is also measured with dropout on, as the paper's code did.
+A trained model is one model, so its interval is over groups of sentences: each seed has a group of its own,
+and a random network of its own. The random network is also measured with dropout on, as the paper's code did.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ SCALE = 2.0**10
 
 
 def study_pretrained(settings: Mapping[str, Any], context: TrialContext) -> list[Document]:
-    """Return one document per model, network (trained, random, random with dropout) and group of sentences."""
+    """Return a document per model, network (trained, random, random with dropout), and group of sentences."""
     places = {**_installed(settings["packages"]), **{str(model): str(model) for model in context.models}}
     if not places:
         return []
@@ -41,7 +42,7 @@ def study_pretrained(settings: Mapping[str, Any], context: TrialContext) -> list
         for seed, group in enumerate(groups):
             context.progress(len(found) // 3, total, name)
             path = context.folder / f"{_file_name(name)}-{seed}.json"
-            kept = kept_document(path, lambda p=place, g=group, s=seed, n=name: _study(n, p, g, s))
+            kept = kept_document(path, partial(_study, name, place, group, seed))
             found += kept["documents"]
     context.progress(total, total, "")
     return found
@@ -71,7 +72,11 @@ def _study(name: str, place: str, sentences: Sequence[str], seed: int) -> dict[s
 
 def _document(name: str, network: str, seed: int, layers: list[dict[str, Any]]) -> dict[str, Any]:
     rows = [{"step": 0, "module": "", **row} for row in layers]
-    return {"changes": {"model": name, "network": network, "seed": seed}, "status": "done", "saturation": rows}
+    return {
+        "changes": {"model": name, "network": network, "seed": seed},
+        "status": "done",
+        "saturation": rows,
+    }
 
 
 def _layers(model: nn.Module, batches: Sequence[Batch]) -> list[dict[str, Any]]:
@@ -80,7 +85,7 @@ def _layers(model: nn.Module, batches: Sequence[Batch]) -> list[dict[str, Any]]:
 
 
 def _with_dropout(model: nn.Module, batches: Sequence[Batch]) -> list[tuple[int, float]]:
-    """Mean cosine by layer between the states at the model's own norm and at a large one, dropout on in both."""
+    """Mean cosine by layer of the states at the model's own norm and at a large one, with dropout in both."""
     model.train()
     sums: Tensor | None = None
     tokens = 0
@@ -90,7 +95,10 @@ def _with_dropout(model: nn.Module, batches: Sequence[Batch]) -> list[tuple[int,
             with scaled(model, SCALE):
                 large = _states(model, batch)
             mask = batch.mask if batch.mask is not None else torch.ones(small[0].shape[:2], dtype=torch.bool)
-            rows = [functional.cosine_similarity(a, b, dim=-1)[mask.bool()] for a, b in zip(small, large, strict=True)]
+            rows = [
+                functional.cosine_similarity(a, b, dim=-1)[mask.bool()]
+                for a, b in zip(small, large, strict=True)
+            ]
             part = torch.stack([row.double().sum() for row in rows])
             sums = part if sums is None else sums + part
             tokens += int(mask.sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def scale_networks(settings: Mapping[str, Any], context: TrialContext) -> list[D
     for done, cell in enumerate(cells):
         context.progress(done, len(cells), "random networks")
         name = ",".join(f"{key}={value}" for key, value in cell.items())
-        found.append(kept_document(context.folder / f"{name}.json", lambda cell=cell: _study(settings, cell)))
+        found.append(kept_document(context.folder / f"{name}.json", partial(_study, settings, cell)))
     context.progress(len(cells), len(cells), "random networks")
     return found
 

@@ -41,7 +41,9 @@ def training_plan(settings: Mapping[str, Any], context: TrialContext) -> Trainin
         fields |= {"text": context.text, **({"valid": context.valid} if context.valid else {})}
     for need in settings.get("needs", ()):
         if fields.get(need) is None:
-            raise UsageError(f"this preset needs --{need} FILE: the paper trained on WikiText-2 and Penn Treebank")
+            raise UsageError(
+                f"this preset needs --{need} FILE: the paper trained on WikiText-2 and Penn Treebank"
+            )
     base = override(TrainConfig(model=SIZES[settings.get("size", "pico")]), fields)
     return TrainingPlan(base, grid({**settings["vary"], "seed": list(range(context.seeds))}))
 

@@ -1,4 +1,4 @@
-"""What every kind of trial is given: where to keep its results, how many seeds, where to run, what to read."""
+"""What every kind of trial is given: where results are kept, how many seeds, where to run, what to read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Document = Mapping[str, Any]
 class TrialContext:
     """Where and with what the trials of one experiment run.
 
-    `folder` keeps what is finished, so that a killed run continues; `seeds` is how many seeds; `text` and `valid`
-    replace the built-in text; `models` are pretrained models to measure besides the installed ones.
+    `folder` keeps what is finished, so that a killed run continues; `seeds` is how many seeds; `text` and
+    `valid` replace the built-in text; `models` are pretrained models to measure besides the installed ones.
     """
 
     folder: Path

@@ -90,7 +90,11 @@ class AdviceLine:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, its sentences, and the figures and tables that support them; of advice, its lines."""
+    """A heading, its sentences, and the figures and tables that support them; of advice, its lines.
+
+    `badge` is a verdict beside the heading, `command` what makes the section again, `short` its name among
+    the links at the top.
+    """
 
     key: str
     title: str
@@ -98,6 +102,9 @@ class Section:
     parts: Sequence[SectionPart] = ()
     advice: Sequence[AdviceLine] = ()
     note: str = ""
+    badge: str = ""
+    command: str = ""
+    short: str = ""
 
     @property
     def figures(self) -> list[FigureSpec]:

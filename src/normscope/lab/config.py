@@ -54,8 +54,8 @@ class DataConfig:
 
     text: str = BUILT_IN_TEXT
     valid: str | None = None
-    task: NamedOrObject = None
-    dataset: NamedOrObject = None
+    task: NamedOrObject | None = None
+    dataset: NamedOrObject | None = None
     tokenizer: TokenizerName = "byte"
     vocabulary: int = 1024
     length: int = 64
@@ -79,12 +79,12 @@ class OptimizerConfig:
     `optimizer` is the name of a class in torch.optim, such as sgd, adamw or Muon (which updates the body's
     matrices, and AdamW the rest), or a function of (parameter groups, this config), or its `module:function`.
     `momentum`, `beta1`, `beta2` and `eps` are for optimizers that have them; None leaves PyTorch's default,
-    and a `momentum` of 0.9 for sgd. `weight_decay` acts as the optimizer defines it. `lr` is the peak learning rate: it rises
-    linearly for `warmup` steps, then follows `schedule` down to `final` × lr (wsd stays at the peak until
-    the last `cooldown` of the run). `decayed`: weight decay applies to `all` parameters, PyTorch's
-    default, or to `matrices` only. `clip` is the largest norm of the whole gradient. `constraint` holds
-    after every step: fixed-norm, fixed-body-norm, fixed-tensor-norm, spectral-cap:X, a function of the model, an
-    object with `start(model)` and `apply(model)`, or the `module:name` of one.
+    and a `momentum` of 0.9 for sgd. `weight_decay` acts as the optimizer defines it. `lr` is the peak
+    learning rate: it rises linearly for `warmup` steps, then follows `schedule` down to `final` × lr (wsd
+    stays at the peak until the last `cooldown` of the run). `decayed`: weight decay applies to `all`
+    parameters, PyTorch's default, or to `matrices` only. `clip` is the largest norm of the whole gradient.
+    `constraint` holds after every step: fixed-norm, fixed-body-norm, fixed-tensor-norm, spectral-cap:X, a
+    `Constraint`, a function of the model, or the `module:name` of one.
 
     >>> ns.OptimizerConfig(lr=3e-4, schedule="cosine", warmup=100).optimizer
     'adamw'
@@ -103,7 +103,7 @@ class OptimizerConfig:
     final: float = 0.0
     cooldown: float = COOLDOWN
     clip: float | None = None
-    constraint: NamedOrObject = None
+    constraint: NamedOrObject | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -144,7 +144,7 @@ class TrainConfig:
     epochs: float | None = None
     batch: int = 16
     accumulate: int = 1
-    loss: NamedOrObject = None
+    loss: NamedOrObject | None = None
     seed: int = 0
     save: Schedule = field(default_factory=lambda: Logarithmic(10))
     record: Schedule = field(default_factory=lambda: Every(1))

@@ -15,7 +15,7 @@ from normscope.option_checks import check_kind, check_number
 from normscope.schedule import Schedule
 from normscope.schedule import parse as parse_schedule
 
-NamedOrObject: TypeAlias = str | Any | None
+NamedOrObject: TypeAlias = str | Any
 """A field that takes an object or its name; it holds the name, see `programs.object_name`."""
 
 
@@ -37,8 +37,7 @@ def check_at_least(config: object, **bounds: float) -> None:
 
 def check_finite(config: object) -> None:
     """Refuse NaN and infinity in every field that is a float."""
-    for name in _hints(type(config)):
-        value = getattr(config, name)
+    for name, value in vars(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name} must be a finite number, not {value}")
 

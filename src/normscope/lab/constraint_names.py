@@ -19,7 +19,8 @@ def check_constraint(name: str | None) -> None:
         spectral_cap(name)
         return
     raise UsageError(
-        f"constraint must be one of {', '.join(FIXED_NORMS)}, {SPECTRAL_CAP}:X, or module:function; got {name!r}"
+        f"constraint must be one of {', '.join(FIXED_NORMS)}, {SPECTRAL_CAP}:X, or module:function; "
+        f"got {name!r}"
     )
 
 

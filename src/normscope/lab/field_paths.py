@@ -56,12 +56,15 @@ def plain_names(kind: type, changes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _taken_apart(changes: Mapping[str, Any], above: str, parts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _taken_apart(
+    changes: Mapping[str, Any], above: str, parts: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     for name, value in changes.items():
+        part = parts.get(name)
         if isinstance(value, Mapping):
             yield from _taken_apart(value, f"{above}{name}.", {})
-        elif dataclasses.is_dataclass(part := parts.get(name)) and isinstance(value, typing.cast(type, part)):
-            yield from ((f"{name}.{entry.name}", getattr(value, entry.name)) for entry in fields(value))
+        elif dataclasses.is_dataclass(part) and isinstance(value, typing.cast(type, part)):
+            yield from ((f"{name}.{field}", getattr(value, field)) for field in vars(value))
         else:
             yield f"{above}{name}", value
 

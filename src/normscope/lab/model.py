@@ -46,7 +46,8 @@ class ModelConfig:
     have biases. `tied_head`: the head is the embedding. `dropout` is that of attention and blocks.
     `init_std` is the standard deviation of every matrix at the start (biases 0, gains 1);
     None keeps PyTorch's own initialisation. `network` is a model of your own in its place: a function of this
-    config, or its `module:function`, that returns a module from token ids to logits. `SIZES` has named sizes: pico, tiny, small, paper.
+    config, or its `module:function`, that returns a module from token ids to logits. `SIZES` has named sizes:
+    pico, tiny, small, paper.
 
     >>> ns.ModelConfig(d_model=32, n_heads=2, norm="post").n_layers
     2
@@ -67,7 +68,7 @@ class ModelConfig:
     tied_head: bool = False
     dropout: float = 0.0
     init_std: float | None = 0.02
-    network: NamedOrObject = None
+    network: NamedOrObject | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -84,7 +85,8 @@ class ModelConfig:
             raise UsageError(f"dropout must be in [0, 1), not {self.dropout}")
         if self.init_std is not None and not 0 < self.init_std < math.inf:
             raise UsageError(
-                f"init_std must be a positive number, or None for PyTorch's own initialisation; got {self.init_std}"
+                f"init_std must be a positive number, or None for PyTorch's own initialisation; got "
+                f"{self.init_std}"
             )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import torch
 from torch.optim import Optimizer
@@ -47,7 +47,7 @@ def _torch_optimizers() -> dict[str, type[Optimizer]]:
     return {kind.__name__.lower(): kind for kind in classes if _is_optimizer(kind)}
 
 
-def _is_optimizer(value: object) -> bool:
+def _is_optimizer(value: Any) -> TypeGuard[type[Optimizer]]:
     return inspect.isclass(value) and issubclass(value, Optimizer) and value is not Optimizer
 
 

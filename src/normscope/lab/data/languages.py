@@ -227,7 +227,7 @@ LANGUAGES: dict[str, Language] = {
 
 
 def language(name: str) -> Language:
-    """Return the language of this name, or of this `module:name`; for an unknown name, suggest the nearest."""
+    """Return the language of this name or `module:name`; for an unknown name, suggest the nearest."""
     if name in LANGUAGES:
         return LANGUAGES[name]
     if is_program(name) or name.startswith(UNNAMED):

@@ -16,19 +16,19 @@ from normscope.network.places.programs import failures_of, load_object
 def open_data(config: DataConfig, folder: Path) -> Dataset:
     """Open the text, the formal language or the dataset of a config; prepared data is kept in `folder`."""
     if config.dataset is not None:
-        return _own_dataset(config)
+        return _own_dataset(config.dataset, config)
     return open_task(config, folder) if config.task else open_text(config, folder)
 
 
-def _own_dataset(config: DataConfig) -> Dataset:
-    name = config.dataset
+def _own_dataset(name: str, config: DataConfig) -> Dataset:
     with failures_of(name, "call it in Python to see where"):
         found = load_object(name)
         if callable(found) and not isinstance(found, Dataset):
             found = found(config)
     if not isinstance(found, Dataset):
         raise UsageError(
-            f"dataset must be a Dataset, or a function of the DataConfig that returns one; {name} gave {found!r}"
+            f"dataset must be a Dataset, or a function of the DataConfig that returns one; {name} gave "
+            f"{found!r}"
         )
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.lab.config import OptimizerConfig
-from normscope.lab.training.optimizers import (
+from normscope.lab.optimizing.optimizers import (
     build_optimizer,
     lr_factor,
     parameter_norm,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from functools import cache
-from typing import Any, SupportsIndex, get_args
+from typing import Any, SupportsIndex, TypeAlias, get_args
 
 from normscope.errors import UsageError
-from normscope.option_checks import check_kind
+from normscope.network.places.programs import object_name
+from normscope.option_checks import check_kind, check_number
 from normscope.schedule import Schedule
 from normscope.schedule import parse as parse_schedule
+
+NamedOrObject: TypeAlias = str | Any
+"""A field that takes an object or its name; it holds the name, see `programs.object_name`."""
 
 
 def check_choices(config: object, **choices: Any) -> None:
@@ -23,11 +28,25 @@ def check_choices(config: object, **choices: Any) -> None:
 
 
 def check_at_least(config: object, **bounds: float) -> None:
-    """Refuse a field that is below its bound, or NaN."""
+    """Refuse a field that is below its bound, or NaN; None is no number and passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
-        if not value >= bound:  # NaN is not
+        if value is not None and not value >= bound:  # NaN is not
             raise UsageError(f"{name} must be at least {bound}, not {value}")
+
+
+def check_finite(config: object) -> None:
+    """Refuse NaN and infinity in every field that is a float."""
+    for name, value in vars(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name} must be a finite number, not {value}")
+
+
+def check_fractions(config: object, *names: str) -> None:
+    """Refuse a field outside [0, 1); None passes."""
+    for name in names:
+        if getattr(config, name) is not None:
+            check_number(name, getattr(config, name), 0, 1)
 
 
 def convert_fields(config: Any) -> None:
@@ -53,6 +72,8 @@ def convert(name: str, value: Any, hint: Any) -> Any:
         if type(None) in allowed:
             return None
         raise UsageError(f"{name} cannot be none")
+    if Any in allowed:
+        return object_name(value)
     kind = next(option for option in allowed if option is not type(None))
     try:
         return _as_kind(value, kind)

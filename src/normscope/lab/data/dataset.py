@@ -84,12 +84,38 @@ class DataSizes:
 
 
 class Dataset(abc.ABC):
-    """Endless training batches, addressed by number, and fixed batches to evaluate on."""
+    """Endless training batches, addressed by number, and fixed batches to evaluate on.
+
+    Derive from it to train on data of your own: `ns.DataConfig(dataset=...)`.
+
+    >>> import torch
+    >>> class Counting(ns.Dataset):
+    ...     sizes = ns.DataSizes(vocab_size=10, positions=8, max_length=8, sequences=1000)
+    ...     def batch(self, number, size, seed):
+    ...         start = torch.randint(10, (size, 1), generator=torch.Generator().manual_seed(seed + number))
+    ...         rows = (start + torch.arange(9)) % 10
+    ...         return ns.TrainingBatch(rows[:, :-1], rows[:, 1:])
+    ...     def loss(self, logits, targets):
+    ...         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    ...     def evaluations(self, batches, size):
+    ...         return {"valid": [self.batch(-1 - number, size, seed=10**6) for number in range(batches)]}
+    ...     def score(self, logits, targets):
+    ...         right = int((logits.argmax(-1) == targets).sum())
+    ...         nats = float(self.loss(logits, targets)) * targets.numel()
+    ...         return ns.ScoreSums(nats, right, targets.numel())
+    >>> Counting().batch(0, size=2, seed=0).inputs.shape
+    torch.Size([2, 8])
+    """
 
     @property
     @abc.abstractmethod
     def sizes(self) -> DataSizes:
         """Vocabulary, lengths and number of sequences."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences to say about this data beside every result."""
+        return ()
 
     @abc.abstractmethod
     def batch(self, number: int, size: int, seed: int) -> TrainingBatch:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from normscope.errors import UsageError
+from normscope.network.places.programs import UNNAMED, failures_of, is_program, load_object
 
 END = "."
 State: TypeAlias = tuple[int, ...]
@@ -287,9 +288,20 @@ LANGUAGES: dict[str, Language] = {
 
 
 def language(name: str) -> Language:
-    """Return the language of this name; for an unknown name, suggest the nearest."""
+    """Return the language of this name or `module:name`; for an unknown name, suggest the nearest."""
     if name in LANGUAGES:
         return LANGUAGES[name]
+    if is_program(name) or name.startswith(UNNAMED):
+        return _own_language(name)
     close: Sequence[str] = difflib.get_close_matches(name, LANGUAGES, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(LANGUAGES)}"
     raise UsageError(f"there is no task {name!r}: {hint}")
+
+
+def _own_language(name: str) -> Language:
+    with failures_of(name, "import it in Python to see where"):
+        found = load_object(name)
+        found = found() if isinstance(found, type) else found
+    if not isinstance(found, Language):
+        raise UsageError(f"task must be a Language, or the module:name of one; {name} is {found!r}")
+    return found

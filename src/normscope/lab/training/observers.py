@@ -6,6 +6,7 @@ import torch
 
 from normscope.errors import NormscopeError
 from normscope.lab.config import TrainConfig
+from normscope.lab.optimizing.muon import optimizer_parts
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.held_out import held_out_batches
 from normscope.lab.training.saturated_evaluation import evaluate_saturated
@@ -92,7 +93,9 @@ class MonitorObserver(Callback):
     def on_start(self, trainer: Trainer) -> None:
         """Start the monitor at the current step, which is not 0 in a resumed run."""
         options = MonitorOptions(step=trainer.step)
-        self._monitor = Monitor(trainer.model, trainer.optimizer, trainer.run.path, self._schedule, options)
+        self._monitor = Monitor(
+            trainer.model, optimizer_parts(trainer.optimizer), trainer.run.path, self._schedule, options
+        )
 
     def on_save(self, trainer: Trainer) -> None:
         """Write everything to the run file."""

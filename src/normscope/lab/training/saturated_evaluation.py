@@ -6,7 +6,7 @@ from torch import nn
 
 from normscope.lab.data.dataset import Dataset
 from normscope.lab.data.tasks import TaskData
-from normscope.lab.training.held_out import held_out_batches, task_name
+from normscope.lab.training.held_out import has_labels, held_out_batches, task_name
 from normscope.network.predicting.task import NetworkTask, saturated_task
 
 
@@ -18,10 +18,13 @@ def evaluate_saturated(
     The names are those of `evaluate` after `saturated_` (attention as it is at the scale) and
     `saturated_exact_` (the exact limit of attention), and `agreement`, the share of positions where it
     predicts what the model predicts. The loss is that of logits rescaled to the size of the model's.
+    For targets that are not tokens there is nothing.
     """
     device = next(model.parameters()).device
     found: dict[str, float] = {}
     for split, kept in data.evaluations(batches, size).items():
+        if not has_labels(data, kept[0]):
+            return {}
         result = saturated_task(
             model, held_out_batches(data, kept, device), scale=scale, task=task_name(data)
         )

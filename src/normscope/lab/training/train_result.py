@@ -17,8 +17,9 @@ class TrainResult(Tabular):
 
     `out` is the folder of the run. `norm_start` and `norm_end` are norms of all parameters,
     `body_norm_start` and `body_norm_end` those of the body, without embeddings and output head.
-    `evaluation` has, for example, `valid_loss`, `valid_accuracy` and `valid_perplexity`. The table has
-    every recorded number.
+    `evaluation` has, for example, `valid_loss`, `valid_accuracy` and `valid_perplexity`. `remarks` are
+    sentences about the data, such as held-out words that were trained on. The table has every recorded
+    number.
 
     >>> import normscope as ns, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,6 +40,7 @@ class TrainResult(Tabular):
     seconds: float
     body_norm_start: float | None = None
     body_norm_end: float | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -60,6 +62,7 @@ class TrainResult(Tabular):
             f"{self.steps} steps, {self.parameters:,} parameters: loss {self.loss:.4g}, "
             f"norm of the body {_short(self.body_norm_start)} → {_short(self.body_norm_end)}; "
             f"with embeddings and head {self.norm_start:.4g} → {self.norm_end:.4g}",
+            *self.remarks,
             f"checkpoints: {self.checkpoints}; run file: {self.run}",
             *self.notes,
         )

@@ -1,0 +1,23 @@
+"""Let workers import what the caller of a sweep can import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CallerPath:
+    """Where the caller's Python looks for modules, and the caller's process."""
+
+    folders: tuple[str, ...] = field(default_factory=lambda: tuple(map(os.path.abspath, [*sys.path, ""])))
+    process: int = field(default_factory=os.getpid)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in this process, which may be another one, with the caller's modules at hand."""
+        if os.getpid() != self.process:
+            sys.path.extend(folder for folder in self.folders if folder not in sys.path)
+        return function(*args)

@@ -16,8 +16,8 @@ from normscope.cli.option_groups import argument, option
 
 RunArgument = Annotated[Path, argument("RUN", "A run file.")]
 SERIES = (
-    "A run file, a log with steps and norms (CSV, JSON, TensorBoard, MLflow, Parquet, trainer_state.json), "
-    "or a bundled series (t5-base)."
+    "A run file, the folder of a training run, a cell of a sweep (grid@lr=0.01), a log with steps and norms "
+    "(CSV, JSON, TensorBoard, MLflow, Parquet, trainer_state.json), or a bundled series (t5-base)."
 )
 SeriesArgument = Annotated[str, argument("SOURCE", SERIES)]
 FirstSeriesArgument = Annotated[str, argument("A", SERIES)]

@@ -14,6 +14,7 @@ from normscope.errors import RunFileError
 from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.dynamics.growth_boundary import Cell
+from normscope.theory.places.run_places import SWEEP_FILE
 from normscope.views.figures.sweep.cells import NORMS, cell_name, curve_figure, sweep_scope
 from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, report_figures
 from normscope.views.page.formatting import number, plural
@@ -21,18 +22,12 @@ from normscope.views.page.page import provenance
 from normscope.views.page.page_parts import Page, Section, SectionPart, Stage, TableSpec
 from normscope.words import joined, printable
 
-FILE = "sweep.db"
 MOST_MAPS = 6
-
-
-def is_sweep(path: Path) -> bool:
-    """Whether the path is a folder that `normscope sweep` wrote."""
-    return path.is_dir() and (path / FILE).is_file()
 
 
 def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
     """The page of a sweep, finished or not."""
-    with Run(folder / FILE) as run:
+    with Run(folder / SWEEP_FILE) as run:
         found: list[Cell] = list(run.artifacts("cell").values())
         meta = run.meta
     if not found:

@@ -31,8 +31,9 @@ class Number:
     """One number of a claim.
 
     `quantity` names the function that computes it, with `options`, from the trials that match `where`;
-    `minus` subtracts the same quantity of other trials, seed by seed. `paper` is the published value. The
-    `headline` number is shown in the table of all claims.
+    `minus` subtracts the same quantity of other trials, seed by seed. `paper` is the published value;
+    `bounds` are the values that the number can have, if the quantity does not say. The `headline` number is
+    shown in the table of all claims.
     """
 
     name: str
@@ -44,6 +45,12 @@ class Number:
     paper: float | None = None
     headline: bool = False
     columns: tuple[str, ...] = COLUMNS[1:]
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The bounds of the number: its own, or those of its quantity."""
+        return self.bounds or QUANTITIES[self.quantity].bounds
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,8 @@ def _claim(document: Mapping[str, Any]) -> Claim:
 
 
 def _number(entry: Mapping[str, Any]) -> Number:
-    return Number(**{**entry, "columns": tuple(entry.get("columns", COLUMNS[1:]))})
+    bounds = tuple(entry["bounds"]) if "bounds" in entry else None
+    return Number(**{**entry, "columns": tuple(entry.get("columns", COLUMNS[1:])), "bounds": bounds})
 
 
 def _rule(entry: Mapping[str, Any]) -> Rule:

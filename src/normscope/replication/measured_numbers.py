@@ -32,7 +32,7 @@ def _estimate(number: Number, column: Column, results: Results) -> Estimate:
     if own is not None:
         return own
     values = _by_seed(number, chosen)
-    bounds = QUANTITIES[number.quantity].bounds
+    bounds = number.limits
     if number.minus is not None:
         other = _by_seed(number, [d for d in documents if matches(d, {**number.where, **number.minus})])
         values = {seed: value - other.get(seed, math.nan) for seed, value in values.items()}

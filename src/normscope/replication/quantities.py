@@ -43,7 +43,7 @@ def largest(documents: Sequence[Document], path: str) -> float:
 def growth(documents: Sequence[Document], scope: str = "body") -> float:
     """The last norm over the first, as a geometric mean."""
     changes = [measured_change(document, _norm(scope)) for document in documents]
-    return 2.0 ** mean(changes)
+    return math.exp2(mean(changes))
 
 
 def share_growing(documents: Sequence[Document], scope: str = "body") -> float:

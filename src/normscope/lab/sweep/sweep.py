@@ -101,7 +101,8 @@ class SweepResult(Tabular):
         scopes = "body_norm: the body; norm: all parameters, with embeddings and head"
         found = [cell["saturation_error"] for cell in self.cells if cell.get("saturation_error")]
         missing = [f"in {len(found)} of them, some saturation is missing: {found[0]}"] if found else []
-        return (f"{len(self.cells)} cells: {counts}", scopes, *missing, *self.remarks, f"run file: {self.run}")
+        first = f"{len(self.cells)} cells: {counts}"
+        return (first, scopes, *missing, *self.remarks, f"run file: {self.run}")
 
 
 def sweep(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.errors import UsageError
-from normscope.lab.config import TrainConfig, field_names, override
+from normscope.lab.config import TrainConfig, override
+from normscope.lab.field_paths import field_paths
 from normscope.lab.model import SIZES
 from normscope.lab.sweep.cells import grid, make_cells
 from normscope.lab.sweep.sweep import SweepConfig, sweep
@@ -31,7 +32,7 @@ class TrainingPlan:
 
 def training_plan(settings: Mapping[str, Any], context: TrialContext) -> TrainingPlan:
     """Turn the settings of a preset into trainings."""
-    names = field_names(TrainConfig)
+    names = field_paths(TrainConfig)
     unknown = [name for name in settings if name not in names and name not in NOT_FIELDS]
     if unknown:
         raise UsageError(f"the experiment sets {unknown[0]!r}, which is no field of a lab config")

@@ -143,7 +143,7 @@ def _histograms(series: Sequence[Series]) -> list[Trace]:
 def _bars(series: Sequence[Series]) -> list[Trace]:
     found = []
     for index, part in enumerate(series):
-        colour = palette.HEAD_TYPES.get(part["name"], palette.category(index))
+        colour: str = palette.HEAD_TYPES.get(part["name"], palette.category(index))
         above = [high - y for high, y in zip(part["high"], part["y"], strict=True)]
         below = [y - low for low, y in zip(part["low"], part["y"], strict=True)]
         errors: dict[str, Any] = {

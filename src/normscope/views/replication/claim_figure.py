@@ -141,7 +141,7 @@ def _histograms(series: Sequence[Series]) -> list[Trace]:
 
 
 def _bars(series: Sequence[Series]) -> list[Trace]:
-    found = []
+    found: list[Trace] = []
     for index, part in enumerate(series):
         colour: str = palette.HEAD_TYPES.get(part["name"], palette.category(index))
         above = [high - y for high, y in zip(part["high"], part["y"], strict=True)]
@@ -159,7 +159,7 @@ def _bars(series: Sequence[Series]) -> list[Trace]:
                 "y": json_numbers(part["y"]),
                 "name": label(part["name"]),
                 "marker": {"color": colour},
-                "error_y": {**errors, "color": palette.INK, "thickness": 1, "width": 3},
+                "error_y": errors | {"color": palette.INK, "thickness": 1, "width": 3},
                 "hovertemplate": f"%{{x}}<br>%{{y:.3g}}<extra>{label(part['name'])}</extra>",
             }
         )

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from normscope.lab.automata.extracted import ExtractedAutomaton
     from normscope.lab.automata.network_automaton import NetworkAutomaton, automaton
     from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
+    from normscope.lab.data.dataset import DataSizes, Dataset, ScoreSums, TrainingBatch
+    from normscope.lab.data.languages import Language
     from normscope.lab.model import ModelConfig
+    from normscope.lab.optimizing.constraints import Constraint
     from normscope.lab.sweep.engine import SupportsSubmit
     from normscope.lab.sweep.sweep import SweepConfig, SweepResult, sweep
     from normscope.lab.training.callback import Callback
@@ -109,8 +112,11 @@ _HOMES = {
     "CheckpointRow": "normscope.rows",
     "CheckpointSource": "normscope.checkpoints.series.series",
     "Comparison": "normscope.theory.laws.compare",
+    "Constraint": "normscope.lab.optimizing.constraints",
     "Curve": "normscope.network.measuring.homogeneity",
     "DataConfig": "normscope.lab.config",
+    "DataSizes": "normscope.lab.data.dataset",
+    "Dataset": "normscope.lab.data.dataset",
     "Degree": "normscope.network.measuring.homogeneity",
     "Equilibrium": "normscope.theory.dynamics.dynamics",
     "Every": "normscope.schedule",
@@ -130,6 +136,7 @@ _HOMES = {
     "Heads": "normscope.network.measuring.heads",
     "Homogeneity": "normscope.network.measuring.homogeneity",
     "Interval": "normscope.theory.laws.intervals",
+    "Language": "normscope.lab.data.languages",
     "Law": "normscope.theory.laws.laws",
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
@@ -163,6 +170,7 @@ _HOMES = {
     "ScalarRow": "normscope.rows",
     "ScanConfig": "normscope.weights.scan.scan",
     "Schedule": "normscope.schedule",
+    "ScoreSums": "normscope.lab.data.dataset",
     "Series": "normscope.theory.measures.time_series",
     "SeriesSet": "normscope.theory.measures.series_set",
     "Similarity": "normscope.network.measuring.layer_similarity",
@@ -177,6 +185,7 @@ _HOMES = {
     "TrainConfig": "normscope.lab.config",
     "TrainResult": "normscope.lab.training.train_result",
     "Trainer": "normscope.lab.training.trainer",
+    "TrainingBatch": "normscope.lab.data.dataset",
     "WeightRow": "normscope.rows",
     "ablations": "normscope.network.predicting.ablation",
     "advise": "normscope.theory.advice.advise",
@@ -214,21 +223,21 @@ _HOMES = {
 __all__ = [
     "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
     "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison",
-    "Curve", "DataConfig", "Degree", "Equilibrium", "Every", "ExtractedAutomaton", "Finding",
-    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head",
-    "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Law",
-    "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger",
-    "LookAhead", "MeasureRow", "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton",
-    "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow",
-    "Plan", "Progress", "Rates", "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation",
-    "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet",
-    "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table",
-    "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer", "WeightRow", "__version__",
-    "ablations", "advise", "at_steps", "audit", "automaton", "backtest", "budget", "compare", "every",
-    "export", "fit_groups", "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity",
-    "logarithmic", "looks_ahead", "norm_budget", "plot", "random_like", "report", "saturated",
-    "saturated_task", "saturation", "saturation_and_heads", "scaled", "scan", "series", "sweep",
-    "train",
+    "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree", "Equilibrium", "Every",
+    "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference", "GroupFit", "GroupFits",
+    "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads",
+    "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation", "LayerSimilarity",
+    "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow", "ModelConfig", "Monitor",
+    "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError",
+    "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Rotation", "Run", "RunPaths",
+    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
+    "Schedule", "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source",
+    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig",
+    "TrainResult", "Trainer", "TrainingBatch", "WeightRow", "__version__", "ablations", "advise",
+    "at_steps", "audit", "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups",
+    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
+    "norm_budget", "plot", "random_like", "report", "saturated", "saturated_task", "saturation",
+    "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,8 +60,13 @@ def train(
 
 
 def _default_folder(config: TrainConfig, size: str | None) -> Path:
-    source = config.data.task or Path(config.data.text).stem
+    source = re.sub(r"[^\w.-]+", "_", _short(config.data.dataset or config.data.task or config.data.text))
     return Path("runs") / f"{source}-{size or SIZE_NAMES[0]}-{config.model.norm}-{config.seed}"
+
+
+def _short(source: str) -> str:
+    """The name of a task, of a text without its folder, or of an object without its module."""
+    return source.rpartition(":")[2] if ":" in source else Path(source).stem
 
 
 def _print(result: TrainResult) -> None:
@@ -76,6 +82,8 @@ def _print(result: TrainResult) -> None:
     ]
     print_table(("", ""), [(name, number(value)) for name, value in rows])
     say = console()
+    for remark in result.remarks:
+        say.print(f"\n{remark}", markup=False)
     say.print(f"\ncheckpoints  {result.checkpoints}\nrun file     {result.run}", markup=False)
     say.print(f"next: normscope report {result.run} -o report.html", markup=False)
     print_notes(result.notes)

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 
 from normscope.errors import UsageError
 from normscope.lab.config_checks import (
-    NamedOrObject,
     check_at_least,
     check_choices,
     check_finite,
@@ -54,8 +53,8 @@ class DataConfig:
 
     text: str = BUILT_IN_TEXT
     valid: str | None = None
-    task: NamedOrObject | None = None
-    dataset: NamedOrObject | None = None
+    task: str | Any | None = None
+    dataset: str | Any | None = None
     tokenizer: TokenizerName = "byte"
     vocabulary: int = 1024
     length: int = 64
@@ -90,7 +89,7 @@ class OptimizerConfig:
     'adamw'
     """
 
-    optimizer: NamedOrObject = "adamw"
+    optimizer: str | Any = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.01
     decayed: DecayedParameters = "all"
@@ -103,7 +102,7 @@ class OptimizerConfig:
     final: float = 0.0
     cooldown: float = COOLDOWN
     clip: float | None = None
-    constraint: NamedOrObject | None = None
+    constraint: str | Any | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -144,7 +143,7 @@ class TrainConfig:
     epochs: float | None = None
     batch: int = 16
     accumulate: int = 1
-    loss: NamedOrObject | None = None
+    loss: str | Any | None = None
     seed: int = 0
     save: Schedule = field(default_factory=lambda: Logarithmic(10))
     record: Schedule = field(default_factory=lambda: Every(1))

@@ -7,16 +7,13 @@ import math
 import types
 import typing
 from functools import cache
-from typing import Any, SupportsIndex, TypeAlias, get_args
+from typing import Any, SupportsIndex, get_args
 
 from normscope.errors import UsageError
 from normscope.network.places.programs import object_name
 from normscope.option_checks import check_kind, check_number
 from normscope.schedule import Schedule
 from normscope.schedule import parse as parse_schedule
-
-NamedOrObject: TypeAlias = str | Any
-"""A field that takes an object or its name; it holds the name, see `programs.object_name`."""
 
 
 def check_choices(config: object, **choices: Any) -> None:
@@ -66,7 +63,10 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def convert(name: str, value: Any, hint: Any) -> Any:
-    """Convert a value to the type of the field: text is parsed, an int is accepted for a float."""
+    """Convert a value to the type of the field: text is parsed, an int is accepted for a float.
+
+    A field of type `str | Any` takes an object or its name, and holds the name.
+    """
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in allowed):
         if type(None) in allowed:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from normscope.errors import ModelError, UsageError
-from normscope.lab.config_checks import NamedOrObject, check_at_least, check_choices, convert_fields
+from normscope.lab.config_checks import check_at_least, check_choices, convert_fields
 
 NormPlacement = Literal["pre", "paper", "post"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
@@ -68,7 +68,7 @@ class ModelConfig:
     tied_head: bool = False
     dropout: float = 0.0
     init_std: float | None = 0.02
-    network: NamedOrObject | None = None
+    network: str | Any | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)

@@ -26,7 +26,21 @@ State: TypeAlias = tuple[int, ...]
 
 
 class Language(abc.ABC):
-    """A set of words over `alphabet`, defined by a state machine that reads them symbol by symbol."""
+    """A set of words over `alphabet`, defined by a state machine that reads them symbol by symbol.
+
+    Derive from it to train on a language of your own: `ns.DataConfig(task=...)`.
+
+    >>> class Alternating(ns.Language):
+    ...     name, alphabet, start = "alternating", "ab", (0,)
+    ...     def follow(self, state):
+    ...         return "a" if state == (0,) else "b."[state[0] - 1]
+    ...     def move(self, state, symbol):
+    ...         return (1 if symbol == "a" else 2,)
+    ...     def sample(self, rng, shortest, longest):
+    ...         return "ab"
+    >>> Alternating().accepts("ab"), Alternating().accepts("a")
+    (True, False)
+    """
 
     name: str
     alphabet: str

@@ -10,14 +10,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class CallerPath:
-    """Where the caller's Python looks for modules, and the caller's process."""
+class WithCallerPath:
+    """A function to call in any process, with the folders in which the caller's Python looks for modules."""
 
+    function: Callable[..., Any]
     folders: tuple[str, ...] = field(default_factory=lambda: tuple(map(os.path.abspath, [*sys.path, ""])))
     process: int = field(default_factory=os.getpid)
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function in this process, which may be another one, with the caller's modules at hand."""
+    def __call__(self, *args: Any) -> Any:
+        """Call the function with the caller's modules at hand."""
         if os.getpid() != self.process:
             sys.path.extend(folder for folder in self.folders if folder not in sys.path)
-        return function(*args)
+        return self.function(*args)

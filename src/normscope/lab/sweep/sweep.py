@@ -22,7 +22,7 @@ from normscope._version import __version__
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
-from normscope.lab.sweep.caller_path import CallerPath
+from normscope.lab.sweep.caller_path import WithCallerPath
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
 from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, check_address, open_engine
 from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell
@@ -207,8 +207,8 @@ def _waiting(run: Run, cells: Sequence[Cell], retry: bool) -> list[Cell]:
 def _gather(
     run: Run, engine: SupportsSubmit, jobs: Sequence[CellJob], total: int, progress: Progress
 ) -> None:
-    caller = CallerPath()
-    futures = {as_standard_future(engine.submit(caller.call, run_cell, job)): job for job in jobs}
+    call = WithCallerPath(run_cell)
+    futures = {as_standard_future(engine.submit(call, job)): job for job in jobs}
     counts, lost = Counter[str](), 0
     done = total - len(jobs)
     progress(done, total, "starting")

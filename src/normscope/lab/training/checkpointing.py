@@ -35,7 +35,7 @@ from normscope.errors import (
     UsageError,
 )
 from normscope.lab.model import ModelConfig
-from normscope.lab.training.networks import build_network
+from normscope.lab.training.network_building import build_network
 from normscope.run import Run
 
 try:

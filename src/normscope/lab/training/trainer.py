@@ -29,7 +29,7 @@ from normscope.lab.optimizing.parameter_norms import body_parameters, parameter_
 from normscope.lab.training import checkpointing
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.evaluation import evaluate
-from normscope.lab.training.networks import build_loss, build_network, check_network
+from normscope.lab.training.network_building import build_loss, build_network, check_network
 from normscope.lab.training.train_result import TrainResult
 from normscope.network.places.placement import Placement
 from normscope.progress import Progress, silent

@@ -154,6 +154,13 @@ Blocks = Annotated[
     ),
 ]
 At = Annotated[float, option("--at", "X", "Scale the model by this power of two first: a larger norm.")]
+Scales = Annotated[
+    str | None,
+    option("--scales", "LIST", "The scales of the curve, such as 1:10 or 1,2.5,10. [default: 1,2,4,…,256]"),
+]
+Reference = Annotated[
+    float | None, option("--reference", "C", "The scale whose states stand for the limit. [default: 16384]")
+]
 
 # -- how training continues, for a forecast -------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Drawn automata: every state and move is there once, nothing crosses a state, equal automata share a panel."""
+"""Drawn automata: each state and move is there once, nothing crosses a state, equal ones share a panel."""
 
 import math
 import random

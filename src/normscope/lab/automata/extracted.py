@@ -62,12 +62,16 @@ class ExtractedAutomaton:
         return len(self.automaton)
 
 
-def sentence(row: ExtractedAutomaton, task: str) -> str:
-    """Say how many classes a network has, whether it is the language, and what its automaton leaves out."""
+def sentence(row: ExtractedAutomaton, task: str, length: int) -> str:
+    """Say how many classes a network has, whether it is the language, and what its automaton leaves out.
+
+    `length` is that of the longest strings it was judged by.
+    """
     classes = "one class" if row.classes == 1 else f"{row.classes} classes"
     parts = [f"{NAMES[row.network]} has {classes} of strings", _verdict(row, task)]
-    if row.accuracy is not None:
-        parts.append(f"it is right after {100 * row.accuracy:.4g} % of the {row.prefixes:,} prefixes")
+    if row.accuracy is not None and row.prefixes is not None:
+        right = "all" if row.accuracy == 1 else f"{round(row.accuracy * row.prefixes):,} of"
+        parts.append(f"it is right after {right} {row.prefixes:,} prefixes of up to {length} symbols")
     if row.inconsistent:
         moves = "one move" if row.inconsistent == 1 else f"{row.inconsistent} moves"
         parts.append(f"its classes do not decide {moves}")
@@ -92,9 +96,9 @@ def _verdict(row: ExtractedAutomaton, task: str) -> str:
         return f"it is not {task}: its first mistake is {place(row.mistake)}"
     if row.difference is not None:
         return (
-            f"it makes no mistake up to length {row.length}, but its automaton is not that of {task}: they "
-            f"differ {place(row.difference)}"
+            f"it makes no mistake, but its automaton is not that of {task}: they differ "
+            f"{place(row.difference)}"
         )
     if row.equivalent:
         return f"its automaton is that of {task}"
-    return f"it makes no mistake up to length {row.length}; whether its automaton is that of {task} is open"
+    return f"it makes no mistake; whether its automaton is that of {task} is open"

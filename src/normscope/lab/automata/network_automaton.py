@@ -71,7 +71,8 @@ class NetworkAutomaton(Tabular):
     @property
     def messages(self) -> Sequence[str]:
         """A sentence about each network, and the warnings."""
-        return (*(sentence(row, self.task) for row in self.automata), *self.warnings)
+        length = self["language"].length
+        return (*(sentence(row, self.task, length) for row in self.automata), *self.warnings)
 
 
 def automaton(
@@ -79,7 +80,7 @@ def automaton(
     task: str,
     *,
     length: int = 10,
-    horizon: int = 3,
+    horizon: int | None = None,
     strings: Literal["legal", "all"] = "legal",
     scale: float = 2.0**10,
     progress: Progress = silent,
@@ -88,9 +89,13 @@ def automaton(
 
     Every string of up to `length` symbols is given to the `model`, and the symbols with a positive logit are
     what it predicts to be legal after it. Two strings are in one class if the predictions agree after both,
-    and after whatever of up to `horizon` symbols is appended to both (Nerode). The classes are
-    the states of an automaton, which is compared with the smallest one of the language, `task`. The
-    same is done for the saturated network at `scale`, a power of two, with scaled and with exact attention.
+    and after whatever of up to `horizon` symbols is appended to both (Nerode); the horizon is 3 by default,
+    or less if length is. The classes are the states of an automaton, which is compared with the smallest one
+    of the language, `task`. The same is done for the saturated network at `scale`, a power of two, with
+    scaled and with exact attention.
+
+    An automaton is a summary of strings of up to `length` symbols: what the network does with longer ones
+    is not known.
 
     With `strings="legal"`, a network is followed only along symbols that it predicts itself: after any other
     symbol there is nothing it could mean. With "all", it is asked after every string over the
@@ -113,6 +118,7 @@ def automaton(
     check_scale(model, scale)
     rows, warnings = [question.language_row()], list(question.remarks())
     with evaluating(model):
+        SetReader(model, question.language)([""])  # refuses another vocabulary before its symbols are used
         networks = _Networks(model, visible_blocks(model, question.language), float(scale))
         for done, kind in enumerate(KINDS[1:], 1):
             try:
@@ -160,11 +166,11 @@ class _Question:
             )
 
 
-def _question(task: str, length: int, horizon: int, strings: str) -> _Question:
+def _question(task: str, length: int, horizon: int | None, strings: str) -> _Question:
     check_kind("task", task, str, "the name of a formal language, such as 'ab-star'")
     grammar = language(task)
     length = check_integer("length", length, 1)
-    horizon = check_integer("horizon", horizon, 0, length - 1)
+    horizon = min(3, length - 1) if horizon is None else check_integer("horizon", horizon, 0, length - 1)
     if strings not in ("legal", "all"):
         raise UsageError(f"strings must be 'legal' or 'all'; got {strings!r}")
     total = strings == "all"

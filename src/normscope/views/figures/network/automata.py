@@ -155,7 +155,7 @@ def _colour(arrow: Arrow) -> str:
 
 
 def _head(path: Sequence[Point], axis: str, colour: str) -> dict[str, Any]:
-    """The tip of an arrow, a triangle at the end of a path; plotly leaves out its own if they are short."""
+    """The tip of an arrow, a triangle at the end of a path; plotly leaves the tips of short arrows out."""
     (x, y), before = path[-1], path[-3:][0]
     angle = math.atan2(y - before[1], x - before[0])
     corners = [(x, y)]

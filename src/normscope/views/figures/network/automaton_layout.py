@@ -101,7 +101,7 @@ def _line(one: Point, two: Point, radius: float, bend: float) -> tuple[list[Poin
     begin = _moved(one, math.atan2(middle[1] - one[1], middle[0] - one[0]), radius)
     end = _moved(two, math.atan2(middle[1] - two[1], middle[0] - two[0]), radius)
     path = [_bezier((begin, middle, end), step / POINTS) for step in range(POINTS + 1)]
-    near = path[round(0.4 * POINTS)]
+    near = path[round((0.4 if length < 1 else 0.3) * POINTS)]
     gap = math.copysign(LABEL_GAP, bend)
     return path, (near[0] + gap * left[0], near[1] + gap * left[1])
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from normscope.lab.automata.extracted import ExtractedAutomaton
     from normscope.lab.automata.network_automaton import NetworkAutomaton, automaton
     from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
-    from normscope.lab.data.dataset import DataSizes, Dataset, ScoreSums, TrainingBatch
-    from normscope.lab.data.languages import Language
+    from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch
+    from normscope.lab.data.grammar import Language
     from normscope.lab.model import ModelConfig
     from normscope.lab.optimizing.constraints import Constraint
     from normscope.lab.sweep.engine import SupportsSubmit
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from normscope.network.settling.head_types import HeadType, HeadTypes
     from normscope.progress import Progress
     from normscope.remarks import Finding, LeftOut
+    from normscope.replication.judging.seed_interval import Estimate
+    from normscope.replication.replicate import ReplicationConfig, replicate
+    from normscope.replication.replication_result import ClaimResult, Replication
     from normscope.rows import (
         CheckpointRow,
         HeadRow,
@@ -111,6 +114,7 @@ _HOMES = {
     "Callback": "normscope.lab.training.callback",
     "CheckpointRow": "normscope.rows",
     "CheckpointSource": "normscope.checkpoints.series.series",
+    "ClaimResult": "normscope.replication.replication_result",
     "Comparison": "normscope.theory.laws.compare",
     "Constraint": "normscope.lab.optimizing.constraints",
     "Curve": "normscope.network.measuring.homogeneity",
@@ -119,6 +123,7 @@ _HOMES = {
     "Dataset": "normscope.lab.data.dataset",
     "Degree": "normscope.network.measuring.homogeneity",
     "Equilibrium": "normscope.theory.dynamics.dynamics",
+    "Estimate": "normscope.replication.judging.seed_interval",
     "Every": "normscope.schedule",
     "ExtractedAutomaton": "normscope.lab.automata.extracted",
     "Finding": "normscope.remarks",
@@ -136,7 +141,7 @@ _HOMES = {
     "Heads": "normscope.network.measuring.heads",
     "Homogeneity": "normscope.network.measuring.homogeneity",
     "Interval": "normscope.theory.laws.intervals",
-    "Language": "normscope.lab.data.languages",
+    "Language": "normscope.lab.data.grammar",
     "Law": "normscope.theory.laws.laws",
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
@@ -160,6 +165,8 @@ _HOMES = {
     "Plan": "normscope.theory.forecasts.training_plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
+    "Replication": "normscope.replication.replication_result",
+    "ReplicationConfig": "normscope.replication.replicate",
     "Rotation": "normscope.theory.dynamics.rotation",
     "Run": "normscope.run",
     "RunPaths": "normscope.lab.training.trainer",
@@ -208,6 +215,7 @@ _HOMES = {
     "norm_budget": "normscope.theory.dynamics.budget",
     "plot": "normscope.views.plotting.plot",
     "random_like": "normscope.network.running.baseline",
+    "replicate": "normscope.replication.replicate",
     "report": "normscope.views.reports.report",
     "saturated": "normscope.network.measuring.saturated",
     "saturated_task": "normscope.network.predicting.task",
@@ -222,21 +230,22 @@ _HOMES = {
 
 __all__ = [
     "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
-    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "Comparison",
-    "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree", "Equilibrium", "Every",
-    "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference", "GroupFit", "GroupFits",
-    "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads",
-    "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation", "LayerSimilarity",
-    "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow", "ModelConfig", "Monitor",
-    "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError",
-    "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates", "Rotation", "Run", "RunPaths",
-    "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig",
-    "Schedule", "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source",
-    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig",
-    "TrainResult", "Trainer", "TrainingBatch", "WeightRow", "__version__", "ablations", "advise",
-    "at_steps", "audit", "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups",
-    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
-    "norm_budget", "plot", "random_like", "report", "saturated", "saturated_task", "saturation",
+    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimResult",
+    "Comparison", "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree", "Equilibrium",
+    "Estimate", "Every", "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference", "GroupFit",
+    "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
+    "HeadTypes", "Heads", "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation",
+    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
+    "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget",
+    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates",
+    "Replication", "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation",
+    "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "ScoreSums", "Series",
+    "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig",
+    "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer",
+    "TrainingBatch", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit",
+    "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
+    "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
+    "plot", "random_like", "replicate", "report", "saturated", "saturated_task", "saturation",
     "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 

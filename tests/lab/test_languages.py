@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import UsageError
-from normscope.lab.data.languages import END, LANGUAGES, language
+from normscope.lab.data.grammar import END
+from normscope.lab.data.languages import LANGUAGES, language
 
 
 def balanced(word, pairs="()[]"):

@@ -14,7 +14,7 @@ from normscope.replication.claim import parse_claim
 from normscope.replication.claim_files import chosen_claims, known_claims, known_experiments
 from normscope.replication.drawing_data import KINDS
 from normscope.replication.experiment import PRESETS, parse_experiment
-from normscope.replication.quantities import QUANTITIES
+from normscope.replication.judging.quantities import QUANTITIES
 from normscope.replication.replicate import ReplicationConfig, plan_jobs
 from normscope.replication.trials.trained_networks import training_plan
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from normscope.replication.claim_files import known_claims
-from normscope.replication.document_values import by_seed, field_value, matches, saturation_curve
+from normscope.replication.judging.document_values import by_seed, field_value, matches, saturation_curve
+from normscope.replication.judging.quantities import QUANTITIES, leak_positions
 from normscope.replication.measured_numbers import measure_claim
-from normscope.replication.quantities import QUANTITIES, leak_positions
 from tests.replication.trial_documents import LENGTH, all_documents, documents_of
 
 

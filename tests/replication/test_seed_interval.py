@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from normscope.replication.seed_interval import UNKNOWN, Estimate, seed_interval
+from normscope.replication.judging.seed_interval import UNKNOWN, Estimate, seed_interval
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [0.1, 0.4, 0.2], [5.0, 5.0, 5.0, 7.0, -2.0]])

@@ -9,9 +9,9 @@ import pytest
 
 from normscope.errors import UsageError
 from normscope.replication.claim_files import known_claims
-from normscope.replication.condition import parse_condition
-from normscope.replication.seed_interval import Estimate
-from normscope.replication.verdict import NOT_TESTABLE, VERDICTS, Rule, decide
+from normscope.replication.judging.condition import parse_condition
+from normscope.replication.judging.seed_interval import Estimate
+from normscope.replication.judging.verdict import NOT_TESTABLE, VERDICTS, Rule, decide
 
 CLAIMS = list(known_claims().values())
 

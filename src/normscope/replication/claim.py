@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from normscope.errors import UsageError
-from normscope.replication.condition import COLUMNS, parse_condition
-from normscope.replication.quantities import QUANTITIES
-from normscope.replication.verdict import VERDICTS, Rule
+from normscope.replication.judging.condition import COLUMNS, parse_condition
+from normscope.replication.judging.quantities import QUANTITIES
+from normscope.replication.judging.verdict import VERDICTS, Rule
 
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 ID = re.compile(r"^[a-z][a-z0-9-]*$")

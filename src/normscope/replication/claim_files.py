@@ -17,7 +17,7 @@ from normscope.replication.experiment import Experiment, parse_experiment
 from normscope.words import joined
 
 
-class Named(Protocol):
+class HasId(Protocol):
     """What a claim and an experiment have in common."""
 
     @property
@@ -25,7 +25,7 @@ class Named(Protocol):
         """The name by which it is asked for."""
 
 
-EntryT = TypeVar("EntryT", bound=Named)
+EntryT = TypeVar("EntryT", bound=HasId)
 
 
 @cache

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from normscope.replication.claim import Claim
-from normscope.replication.document_values import (
+from normscope.replication.judging.document_values import (
     Document,
     field_value,
     heads_at,
@@ -24,7 +24,7 @@ from normscope.replication.document_values import (
     plain_setting,
     saturation_curve,
 )
-from normscope.replication.quantities import entry, leak_positions
+from normscope.replication.judging.quantities import entry, leak_positions
 from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change
 
 Groups = Mapping[str, Sequence[Document]]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from normscope.replication.claim import Claim, Column, Number
-from normscope.replication.condition import Measured
-from normscope.replication.document_values import Document, by_seed, field_value, matches
-from normscope.replication.quantities import QUANTITIES
-from normscope.replication.seed_interval import UNKNOWN, Estimate, seed_interval
+from normscope.replication.judging.condition import Measured
+from normscope.replication.judging.document_values import Document, by_seed, field_value, matches
+from normscope.replication.judging.quantities import QUANTITIES
+from normscope.replication.judging.seed_interval import UNKNOWN, Estimate, seed_interval
 
 Results = Mapping[str, Sequence[Document]]
 """Experiment → the documents of its trials."""

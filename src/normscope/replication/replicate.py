@@ -9,6 +9,7 @@ Killed and started again, a replication continues: finished trials are not run a
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,15 +22,18 @@ from normscope.option_checks import check_integer, check_progress
 from normscope.progress import Progress, silent
 from normscope.replication.claim import Claim
 from normscope.replication.claim_files import chosen_claims, known_experiments
-from normscope.replication.document_values import Document
 from normscope.replication.drawing_data import drawing
 from normscope.replication.experiment import PRESETS, Experiment, settings_digest
+from normscope.replication.judging.condition import COLUMNS, Measured
+from normscope.replication.judging.document_values import Document
+from normscope.replication.judging.verdict import decide
 from normscope.replication.measured_numbers import measure_claim
-from normscope.replication.replication_result import ClaimResult, Replication
+from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
 from normscope.replication.results_file import read_results, write_results
 from normscope.replication.trials.trial_context import TrialContext
 from normscope.replication.trials.trial_kinds import run_trials
-from normscope.replication.verdict import decide
+
+PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,10 @@ def replicate(
     engine: SupportsSubmit | str | None = None,
     progress: Progress = silent,
 ) -> Replication:
-    """Test claims of the paper (all of them by default), and keep the results in the folder `output`.
+    """Test `claims` of the paper (all of them by default), and keep the results in the folder `output`.
 
-    `engine` runs the trainings, as in `sweep`; `progress` is called with (done, total, note). Results of
-    other claims that are already in the folder stay there.
+    `config` says how much is run. `engine` runs the trainings, as in `sweep`; `progress` is called with
+    (done, total, note). Results of other claims that are already in the folder stay there.
 
     >>> import normscope as ns, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -167,15 +171,33 @@ def judge(
     """Compute the numbers of a claim, decide, and describe what was run."""
     measured = measure_claim(claim, documents)
     decision = decide(claim.rules, measured)
-    return ClaimResult.of(
-        claim,
-        measured,
-        decision,
+    columns: dict[str, Any] = {name: measured.get(name, {}) for name in COLUMNS}
+    estimates = [*columns["released"].values(), *columns["corrected"].values()]
+    return ClaimResult(
+        **{name: getattr(claim, name) for name in ("id", "kind", "title", "statement", "place", "audit")},
+        verdict=decision.verdict,
+        because=_filled(decision.because, measured),
+        otherwise=decision.otherwise,
+        headline=next(number.name for number in claim.numbers if number.headline),
+        labels={number.name: number.label for number in claim.numbers},
+        **columns,
+        conditions={name: column.note for name, column in claim.columns.items()},
+        seeds=max((estimate.seeds for estimate in estimates), default=0),
         preset=preset,
         seconds=sum(seconds.get(name, 0.0) for name in claim.experiments),
+        command=f"normscope replicate {claim.id} --preset {preset}",
         notes=_notes(claim, documents),
         figure=drawing(claim, documents),
     )
+
+
+def _filled(sentence: str, measured: Measured) -> str:
+    """The sentence with the numbers that it mentions."""
+
+    def number(match: re.Match[str]) -> str:
+        return shown_estimate(measured.get(match[1], {}).get(match[2]))
+
+    return PLACEHOLDER.sub(number, sentence)
 
 
 def _notes(claim: Claim, documents: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from normscope.replication.claim import Claim
-from normscope.replication.condition import COLUMNS, Measured
-from normscope.replication.seed_interval import Estimate
-from normscope.replication.verdict import Decision
+from normscope.replication.judging.condition import COLUMNS
+from normscope.replication.judging.seed_interval import Estimate
 from normscope.table import Table, Tabular
-
-PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
 
 
 @dataclass(frozen=True)
@@ -23,7 +18,13 @@ class ClaimResult:
 
     `labels` says what each number is, by name, and `headline` names the main one; `paper`, `released` and
     `corrected` map these names to estimates. `because` says why the verdict was given, `otherwise` what
-    would have changed it.
+    would have changed it; `conditions` how the columns differ. `figure` is what the page draws.
+
+    >>> import normscope as ns, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     claim = ns.replicate("sqrt-growth", output=folder).claims[0]
+    >>> claim.headline, round(claim.corrected["exponent"].value, 2)
+    ('exponent', 0.56)
     """
 
     id: str
@@ -47,25 +48,6 @@ class ClaimResult:
     command: str
     notes: tuple[str, ...] = ()
     figure: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
-
-    @classmethod
-    def of(cls, claim: Claim, measured: Measured, decision: Decision, **run: Any) -> ClaimResult:
-        """Join a claim, its numbers and the decision; sentences get the numbers that they mention."""
-        columns: dict[str, Any] = {name: measured.get(name, {}) for name in COLUMNS}
-        estimates = [*columns["released"].values(), *columns["corrected"].values()]
-        return cls(
-            **{name: getattr(claim, name) for name in ("id", "kind", "title", "statement", "place", "audit")},
-            verdict=decision.verdict,
-            because=_filled(decision.because, measured),
-            otherwise=decision.otherwise,
-            headline=next(number.name for number in claim.numbers if number.headline),
-            labels={number.name: number.label for number in claim.numbers},
-            **columns,
-            conditions={name: column.note for name, column in claim.columns.items()},
-            seeds=max((estimate.seeds for estimate in estimates), default=0),
-            command=f"normscope replicate {claim.id} --preset {run['preset']}",
-            **run,
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,10 +104,3 @@ def shown_estimate(estimate: Estimate | None) -> str:
 def _short(value: float) -> str:
     text = f"{value:.3g}" if abs(value) < 0.995 or abs(value) >= 100 else f"{value:.4g}"
     return text.replace("-", "−") if text.startswith("-") else text
-
-
-def _filled(sentence: str, measured: Measured) -> str:
-    def number(match: re.Match[str]) -> str:
-        return shown_estimate(measured.get(match[1], {}).get(match[2]))
-
-    return PLACEHOLDER.sub(number, sentence)

@@ -11,9 +11,9 @@ from typing import Any
 from normscope._version import __version__
 from normscope.atomic_write import atomic_write
 from normscope.errors import RunFileError
-from normscope.replication.condition import COLUMNS
+from normscope.replication.judging.condition import COLUMNS
+from normscope.replication.judging.seed_interval import Estimate
 from normscope.replication.replication_result import ClaimResult
-from normscope.replication.seed_interval import Estimate
 
 
 def write_results(path: Path, results: Sequence[ClaimResult]) -> None:

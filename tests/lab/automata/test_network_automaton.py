@@ -13,7 +13,8 @@ from normscope.errors import ModelError, UsageError
 from normscope.lab.automata.nerode import nerode_classes, quotient
 from normscope.lab.automata.predicted_sets import distinct_directions
 from normscope.lab.automata.string_tree import explore
-from normscope.lab.data.languages import END, language
+from normscope.lab.data.grammar import END
+from normscope.lab.data.languages import language
 from normscope.lab.model import Transformer
 
 from .test_automaton import FINITE, strings

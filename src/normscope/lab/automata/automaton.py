@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.errors import UsageError
-from normscope.lab.data.languages import END
+from normscope.lab.data.grammar import END
 from normscope.option_checks import check_integer, check_kind
 from normscope.table import Table, Tabular
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normscope.lab.automata.automaton import Automaton, ordered_symbols
-from normscope.lab.data.languages import END, Language, State
+from normscope.lab.data.grammar import END, Language, State
 
 
 def language_automaton(language: Language, *, depth: int, total: bool = False) -> Automaton | None:

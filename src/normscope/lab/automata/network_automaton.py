@@ -22,7 +22,8 @@ from normscope.lab.automata.predicted_sets import (
     visible_blocks,
 )
 from normscope.lab.automata.string_tree import StringTree, check_strings, explore
-from normscope.lab.data.languages import Language, language
+from normscope.lab.data.grammar import Language
+from normscope.lab.data.languages import language
 from normscope.network.measuring.saturated import saturated
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.running.scaling import check_scale, power_of_two

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import ModelError, UsageError
-from normscope.lab.data.languages import END, Language
+from normscope.lab.data.grammar import END, Language
 from normscope.lab.data.tasks import MARKER
 from normscope.network.predicting.predictions import PredictionReader
 from normscope.network.running.batches import Batch

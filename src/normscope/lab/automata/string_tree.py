@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from normscope.errors import UsageError
-from normscope.lab.data.languages import END, Language
+from normscope.lab.data.grammar import END, Language
 
 MOST_STRINGS = 50_000
 """Of each network."""

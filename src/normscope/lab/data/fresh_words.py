@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from normscope.errors import UsageError
-from normscope.lab.data.languages import Language
+from normscope.lab.data.grammar import Language
 from normscope.lab.data.word_counts import count_words
 
 HELD_OUT_WORDS = 1000

@@ -25,7 +25,8 @@ from normscope.errors import UsageError
 from normscope.lab.config import DataConfig
 from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch, build_once, epoch_order
 from normscope.lab.data.fresh_words import draw_word, fresh_words, no_words, repeated_words
-from normscope.lab.data.languages import END, LANGUAGES, Language, language
+from normscope.lab.data.grammar import END, Language
+from normscope.lab.data.languages import LANGUAGES, language
 from normscope.lab.data.word_counts import has_no_words
 
 Symbols = npt.NDArray[np.uint8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from normscope.lab.data.languages import END, Language, State
+from normscope.lab.data.grammar import END, Language, State
 
 MOST_STATES = 20_000
 """A language with more states at one length is not counted: brackets of two kinds have 2^depth."""

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from normscope._version import __version__
-from normscope.replication.condition import COLUMNS
+from normscope.replication.judging.condition import COLUMNS
+from normscope.replication.judging.verdict import VERDICTS
 from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
-from normscope.replication.verdict import VERDICTS
 from normscope.table import Value
 from normscope.views.page.formatting import plural
 from normscope.views.page.page import check_place, write

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from normscope.replication.condition import Condition, Measured
+from normscope.replication.judging.condition import Condition, Measured
 from normscope.words import joined
 
 CONFIRMED = "confirmed"

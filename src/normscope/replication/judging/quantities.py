@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from normscope.replication.document_values import Document, field_value, heads_at, mean, saturation_curve
+from normscope.replication.judging.document_values import (
+    Document,
+    field_value,
+    heads_at,
+    mean,
+    saturation_curve,
+)
 from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change
 
 SHARE = (0.0, 1.0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from normscope.errors import UsageError
-from normscope.replication.seed_interval import Estimate
+from normscope.replication.judging.seed_interval import Estimate
 
 Measured = Mapping[str, Mapping[str, Estimate]]
 """Column (paper, released, corrected) → name of a number → its estimate."""

@@ -21,7 +21,7 @@ from normscope.lab.automata.predicted_sets import (
     distinct_directions,
     visible_blocks,
 )
-from normscope.lab.automata.string_tree import StringTree, check_strings, explore
+from normscope.lab.automata.string_tree import MOST_STRINGS, StringTree, check_strings, explore
 from normscope.lab.data.grammar import Language
 from normscope.lab.data.languages import language
 from normscope.network.measuring.saturated import saturated
@@ -255,8 +255,8 @@ def _doubts(row: ExtractedAutomaton, question: _Question) -> Iterator[str]:
     """What to know before the numbers of one network are believed."""
     if row.length < question.tree.length:
         yield (
-            f"the {row.network} network allows more than 50,000 strings of up to {question.tree.length} "
-            f"symbols, so its classes are those of its strings of up to {row.length}"
+            f"the {row.network} network allows more than {MOST_STRINGS:,} strings of up to "
+            f"{question.tree.length} symbols, so its classes are those of its strings of up to {row.length}"
         )
     if row.unsettled:
         yield (

@@ -12,6 +12,7 @@ from normscope.replication.claim_files import known_claims
 from normscope.replication.judging.condition import parse_condition
 from normscope.replication.judging.seed_interval import Estimate
 from normscope.replication.judging.verdict import NOT_TESTABLE, VERDICTS, Rule, decide
+from normscope.replication.judging.verdict_wording import would_change
 
 CLAIMS = list(known_claims().values())
 
@@ -55,8 +56,10 @@ def test_an_unknown_number_stops_before_a_weaker_rule():
 
 
 def test_says_what_would_change_it():
-    found = decide(RULES, measured(x=(0.5, 0.4, 0.6), y=(0.0, 0.0, 0.0)))
-    assert found.otherwise == ("It would be “confirmed” if corrected.x.low >= 0.9.",)
+    numbers = measured(x=(0.5, 0.4, 0.6), y=(0.0, 0.0, 0.0))
+    found = decide(RULES, numbers)
+    (sentence,) = would_change(found, {"x": "the x"}, numbers)
+    assert sentence == "It would be “confirmed” if the lower end of “the x” were at least 0.9 (it is 0.4)."
 
 
 @pytest.mark.parametrize(

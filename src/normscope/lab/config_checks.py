@@ -77,7 +77,7 @@ def convert(name: str, value: Any, hint: Any) -> Any:
     kind = next(option for option in allowed if option is not type(None))
     try:
         return _as_kind(value, kind)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         expected = getattr(kind, "__name__", str(kind))
         raise UsageError(f"{name} must be of type {expected}, not {value!r}") from None
 

@@ -72,12 +72,12 @@ def _taken_apart(
 def plain_name(kind: type, path: str) -> str:
     """The bare name of a field; UsageError if there is none, or if it belongs to another part."""
     paths = field_paths(kind)
-    above, _, name = path.rpartition(".")
-    name = name if above else OWN_OBJECTS.get(name, name)
+    dotted, name = "." in path, path.rpartition(".")[2]
+    name = name if dotted else OWN_OBJECTS.get(name, name)
     if name not in paths:
         (close,) = difflib.get_close_matches(name, [*paths, *OTHER_NAMES], n=1, cutoff=0)
         nearest = OTHER_NAMES.get(close, close)
         raise UsageError(f"there is no field {path!r} in a lab config: did you mean {nearest!r}?")
-    if above and path != paths[name]:
+    if dotted and path != paths[name]:
         raise UsageError(f"there is no field {path!r} in a lab config: it is {paths[name]!r}")
     return name

@@ -26,6 +26,7 @@ from normscope.replication.judging.document_values import (
 )
 from normscope.replication.judging.quantities import entry, leak_positions
 from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change
+from normscope.theory.measures.time_series import reference
 
 Groups = Mapping[str, Sequence[Document]]
 Drawn = dict[str, Any]
@@ -47,13 +48,13 @@ def drawing(claim: Claim, results: Mapping[str, Sequence[Document]]) -> Drawn:
 
 
 def _unique(series: Sequence[Drawn]) -> list[Drawn]:
-    """Both columns of a claim may rest on one series, which is drawn once."""
+    """Both columns of a claim may rest on one series, which is drawn once, as the corrected one."""
     found: list[Drawn] = []
-    for part in series:
+    for part in reversed(series):
         bare = {name: value for name, value in part.items() if name != "column"}
         if not any({n: v for n, v in other.items() if n != "column"} == bare for other in found):
             found.append(part)
-    return found
+    return found[::-1]
 
 
 def _grouped(documents: Sequence[Document], spec: Mapping[str, Any]) -> Groups:
@@ -66,6 +67,13 @@ def _grouped(documents: Sequence[Document], spec: Mapping[str, Any]) -> Groups:
 
 def _curves(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Drawn]:
     """One line per group: the mean over trainings, spanned by the smallest and the largest."""
+    if "fields" in spec:  # one line per field, named after it
+        specs = {name: {**spec, "field": path} for name, path in spec["fields"].items()}
+        return [
+            {**line, "name": name}
+            for name, one in specs.items()
+            for line in _curves(documents, {key: value for key, value in one.items() if key != "fields"})
+        ]
     drawn = []
     for name, group in _grouped(documents, spec).items():
         curves = [curve for document in group if (curve := _curve(document, spec))]
@@ -200,6 +208,10 @@ def _scatter(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Dra
 def _published(spec: Mapping[str, Any]) -> list[Drawn]:
     """The published points of a figure, read off it."""
     source = spec["published"]
+    if "series" in source:
+        known = reference(source["series"])
+        points = [(float(step), float(value)) for step, value in zip(known.steps, known.values, strict=True)]
+        return [{"name": source["series"], "x": [x for x, _ in points], "y": [y for _, y in points]}]
     text = files("normscope.replication").joinpath(f"published/{source['file']}").read_text("utf-8")
     rows = [
         row

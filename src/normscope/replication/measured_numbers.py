@@ -51,5 +51,5 @@ def _own_interval(number: Number, documents: Sequence[Document]) -> Estimate | N
         return None
     value = field_value(documents[0], str(number.options["path"]))
     if isinstance(value, Mapping):
-        return Estimate(value["value"], value["low"], value["high"], 1)
-    return UNKNOWN if value is None else Estimate(float(value), float(value), float(value), 1)
+        return Estimate(value["value"], value["low"], value["high"])
+    return UNKNOWN if value is None else Estimate(float(value), float(value), float(value))

@@ -27,6 +27,7 @@ from normscope.replication.experiment import PRESETS, Experiment, settings_diges
 from normscope.replication.judging.condition import COLUMNS, Measured
 from normscope.replication.judging.document_values import Document
 from normscope.replication.judging.verdict import decide
+from normscope.replication.judging.verdict_wording import would_change
 from normscope.replication.measured_numbers import measure_claim
 from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
 from normscope.replication.results_file import read_results, write_results
@@ -173,13 +174,14 @@ def judge(
     decision = decide(claim.rules, measured)
     columns: dict[str, Any] = {name: measured.get(name, {}) for name in COLUMNS}
     estimates = [*columns["released"].values(), *columns["corrected"].values()]
+    labels = {number.name: number.label for number in claim.numbers}
     return ClaimResult(
         **{name: getattr(claim, name) for name in ("id", "kind", "title", "statement", "place", "audit")},
         verdict=decision.verdict,
         because=_filled(decision.because, measured),
-        otherwise=decision.otherwise,
+        otherwise=would_change(decision, labels, measured),
         headline=next(number.name for number in claim.numbers if number.headline),
-        labels={number.name: number.label for number in claim.numbers},
+        labels=labels,
         **columns,
         conditions={name: column.note for name, column in claim.columns.items()},
         seeds=max((estimate.seeds for estimate in estimates), default=0),

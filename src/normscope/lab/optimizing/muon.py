@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -29,6 +31,8 @@ class MuonWithAdamW(Optimizer):
         ]
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         self._share()
+        for part, following in pairwise(self.parts):
+            part.register_step_post_hook(partial(_step, following))
 
     def _share(self) -> None:
         """Let the two work on the groups and the state of this optimizer."""
@@ -49,9 +53,13 @@ class MuonWithAdamW(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for part in self.parts:
-            part.step()
+        self.parts[0].step()
         return loss
+
+
+def _step(optimizer: Optimizer, *_: Any) -> None:
+    """Update inside the other's step, so that all parameters are new before anyone who watches looks."""
+    optimizer.step()
 
 
 def optimizer_parts(optimizer: Optimizer) -> Sequence[Optimizer]:

@@ -14,10 +14,10 @@ from typing import Any
 from normscope.errors import UsageError
 from normscope.lab.config import TrainConfig, flatten, override
 from normscope.lab.field_paths import plain_names
+from normscope.lab.program_fields import check_programs, refuse_unnamed
 from normscope.lab.unused_fields import changed_fields, refuse_unused
-from normscope.network.places.programs import UNNAMED, failures_of, is_program, load_object
+from normscope.network.places.programs import is_program
 
-OWN_OBJECTS = ("network", "dataset", "task", "optimizer", "loss", "constraint")
 SEED_RULES = ("same", "own")
 _WORD = re.compile(r"[a-z-]+:[^:]+$")  # such as spectral-cap:2 or every:10
 
@@ -79,27 +79,13 @@ def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: s
     """
     cells = {cell.id: cell for cell in (_cell(base, change, seeds) for change in changes)}
     for cell in cells.values():
-        _check_programs(cell.config)
+        refuse_unnamed(cell.config)
+        check_programs(cell.config)
     if not cells:
         raise UsageError("a sweep needs at least one cell: give values for at least one field")
     changed = {name for cell in cells.values() for name in cell.changes} | changed_fields(base)
     refuse_unused(changed, [cell.config for cell in cells.values()])
     return list(cells.values())
-
-
-def _check_programs(config: TrainConfig) -> None:
-    """Refuse objects that other processes cannot import, and names of nothing, before any cell runs."""
-    for name, value in flatten(config).items():
-        if not isinstance(value, str):
-            continue
-        if value.startswith(UNNAMED):
-            raise UsageError(
-                f"{name} is an {value}, which the processes of a sweep cannot import: define it at the top "
-                "of a module or of a .py file, and give that, such as my_file.py:my_function"
-            )
-        if name in OWN_OBJECTS and is_program(value):
-            with failures_of(value, "import it in Python to see where"):
-                load_object(value)
 
 
 def _cell(base: TrainConfig, changes: Mapping[str, Any], seeds: str) -> Cell:

@@ -9,6 +9,7 @@ from pathlib import Path
 from normscope.errors import Diverged, UsageError
 from normscope.lab.config import DataConfig, TrainConfig, override
 from normscope.lab.data.dataset import Dataset
+from normscope.lab.program_fields import check_programs
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.folder_use import using_folder
 from normscope.lab.training.train_result import TrainResult
@@ -55,6 +56,7 @@ def train(
     check_kind("callbacks", callbacks, Sequence, "a list")
     for callback in callbacks:
         check_kind("each of the callbacks", callback, Callback)
+    check_programs(config)
     refuse_unused(changed_fields(config), [config])
     if scan and config.save == NEVER:
         raise UsageError("scan=True measures checkpoints, but save is never: choose when to save")

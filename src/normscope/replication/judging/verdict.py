@@ -7,7 +7,7 @@ claim is not testable with these results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normscope.replication.judging.condition import Condition, Measured
@@ -32,32 +32,26 @@ class Rule:
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict, why it was given, and what would have changed it."""
+    """The verdict, why it was given, and for each earlier rule the conditions that did not hold."""
 
     verdict: str
     because: str
-    otherwise: tuple[str, ...] = ()
+    missed: tuple[tuple[Rule, tuple[Condition, ...]], ...] = ()
 
 
 def decide(rules: Sequence[Rule], measured: Measured) -> Decision:
     """Return the verdict of the first rule that holds; a rule without conditions always does."""
-    missed: list[tuple[Rule, list[Condition]]] = []
+    missed: list[tuple[Rule, tuple[Condition, ...]]] = []
     for rule in rules:
         results = [(condition, condition.holds(measured)) for condition in rule.conditions]
         if all(result for _, result in results):
-            return Decision(rule.verdict, rule.because, tuple(_would_change(missed)))
-        failed = [condition for condition, result in results if result is False]
+            return Decision(rule.verdict, rule.because, tuple(missed))
+        failed = tuple(condition for condition, result in results if result is False)
         if not failed:
             unknown = [condition for condition, result in results if result is None]
             return Decision(NOT_TESTABLE, _missing(unknown, measured))
         missed.append((rule, failed))
     return Decision(NOT_TESTABLE, "No rule of this claim fits what was measured.")
-
-
-def _would_change(missed: Iterable[tuple[Rule, list[Condition]]]) -> Iterable[str]:
-    for rule, failed in missed:
-        wanted = joined(condition.text for condition in failed)
-        yield f"It would be “{rule.verdict}” if {wanted}."
 
 
 def _missing(conditions: Sequence[Condition], measured: Measured) -> str:

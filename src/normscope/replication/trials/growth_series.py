@@ -10,6 +10,8 @@ from normscope.replication.trials.trial_context import Document, TrialContext
 from normscope.theory.laws.growth import GrowthFit, fit_growth
 from normscope.theory.measures.time_series import reference
 
+DRAWN_LAWS = ("sqrt", "power")
+
 
 def study_series(settings: Mapping[str, Any], context: TrialContext) -> list[Document]:
     """Return one document: the laws of the norm, and what norm and cosine say about direction and updates."""
@@ -19,18 +21,19 @@ def study_series(settings: Mapping[str, Any], context: TrialContext) -> list[Doc
     document = {
         "changes": {},
         "status": "done",
-        "curves": {"norm": list(zip(steps, values, strict=True))},
-        **_laws(fit_growth(settings["series"])),
+        **_laws(fit_growth(settings["series"]), steps),
         **direction(steps, values, list(map(float, cosines.values))),
     }
     context.progress(1, 1, settings["series"])
     return [document]
 
 
-def _laws(fit: GrowthFit) -> dict[str, Any]:
+def _laws(fit: GrowthFit, steps: Sequence[int]) -> dict[str, Any]:
     exponent = fit.exponent
     assert exponent is not None
+    curves = {name: fit.curve(steps, name).tolist() for name in DRAWN_LAWS}
     return {
+        "curves": {name: list(zip(steps, values, strict=True)) for name, values in curves.items()},
         "r2": {law.name: law.r2 for law in fit.laws},
         "exponent": {"value": exponent.value, "low": exponent.low, "high": exponent.high},
         "law_verdict": fit.verdict,

@@ -57,7 +57,7 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table: numbers right-aligned, text left-aligned. A long table is `folded`."""
+    """One table: numbers right-aligned, text left-aligned. A long table is `folded`; long cells `wrapped`."""
 
     key: str
     title: str
@@ -66,6 +66,7 @@ class TableSpec:
     note: str = ""
     folded: bool = False
     marked: int | None = None  # index of the row that the text is about
+    wrapped: bool = False
 
 
 SectionPart = FigureSpec | TableSpec

@@ -46,8 +46,8 @@ def _note(drawn: Series) -> str:
         parts.append("Grey: published, read off the paper's figure.")
     if "released" in columns and "corrected" in columns and drawn["kind"] == "curves":
         parts.append("Dotted: as released. Solid: corrected.")
-    if any("low" in series for series in drawn["series"]):
-        parts.append("Bands and bars span the trainings of all seeds.")
+    if any(series.get("low") != series.get("high") for series in drawn["series"]):
+        parts.append("Thin bars span the trainings of all seeds.")
     if drawn["kind"] == "map":
         parts.append(
             "Orange: the norm of the body grew; blue: it shrank. ○ and ×: theory says that it grows, shrinks."

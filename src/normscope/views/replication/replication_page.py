@@ -106,7 +106,7 @@ def _overview_table(key: str, title: str, results: Sequence[ClaimResult]) -> Tab
         )
         for result in results
     ]
-    return TableSpec(key, title, names, rows)
+    return TableSpec(key, title, names, rows, wrapped=True)
 
 
 def _section(result: ClaimResult) -> Section:
@@ -144,5 +144,6 @@ def _numbers(result: ClaimResult) -> TableSpec:
         (label, *(shown_estimate(getattr(result, column).get(name)) for column in COLUMNS))
         for name, label in result.labels.items()
     ]
-    shown = f"{plural(result.seeds, 'seed')}, preset {result.preset}"
-    return TableSpec(f"{result.id}-numbers", f"Numbers ({shown})", COLUMN_TITLES, rows)
+    seeds = f"{plural(result.seeds, 'seed')}, " if result.seeds else ""
+    shown = f"{seeds}preset {result.preset}"
+    return TableSpec(f"{result.id}-numbers", f"Numbers ({shown})", COLUMN_TITLES, rows, wrapped=True)

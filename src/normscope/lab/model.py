@@ -30,6 +30,7 @@ NormPlacement = Literal["pre", "paper", "post"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
 Mask = Literal["causal", "full", "multiplicative"]
 Activation = Literal["gelu", "relu"]
+SEES_THE_FUTURE = "the multiplicative mask lets the model see the future"
 DEFAULT_LENGTH = 128
 """Positions of a model that is built without data to say how many it needs."""
 
@@ -211,7 +212,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.mask == "multiplicative":
-            warnings.warn("the multiplicative mask lets the model see the future", stacklevel=2)
+            warnings.warn(SEES_THE_FUTURE, stacklevel=2)
         d = config.d_model
         self.config = config
         self.max_length = DEFAULT_LENGTH if config.max_length is None else config.max_length

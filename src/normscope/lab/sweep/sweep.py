@@ -22,6 +22,7 @@ from normscope._version import __version__
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
+from normscope.lab.model import SEES_THE_FUTURE
 from normscope.lab.sweep.caller_path import WithCallerPath
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
 from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, check_address, open_engine
@@ -67,8 +68,8 @@ class SweepConfig:
 class SweepResult(Tabular):
     """The result of `sweep`: every finished cell as its JSON document (see docs/json.md).
 
-    `out` is the folder of the sweep, `run` its run file. `remarks` are sentences about the data. The table
-    has one row per cell.
+    `out` is the folder of the sweep, `run` its run file. `remarks` are sentences about data and
+    models. The table has one row per cell.
 
     >>> cells = [{"changes": {"lr": 0.1}, "status": "done", "norm_end": 9.0}]
     >>> ns.SweepResult("grid", "grid/sweep.db", cells).counts
@@ -149,11 +150,14 @@ def sweep(
 
 
 def _prepare(cells: Sequence[Cell], folder: Path) -> list[str]:
-    """Open all data once, before many processes do, and check every config; return remarks about the data."""
+    """Open all data once, before many processes do, and check every config; return remarks about them."""
     opened = {data: open_data(data, folder / "data") for data in {cell.config.data for cell in cells}}
     for cell in cells:
         complete_config(cell.config, opened[cell.config.data])
-    return list(dict.fromkeys(remark for data in opened.values() for remark in data.remarks))
+    remarks = [remark for data in opened.values() for remark in data.remarks]
+    if any(cell.config.model.mask == "multiplicative" for cell in cells):
+        remarks.append(SEES_THE_FUTURE)
+    return list(dict.fromkeys(remarks))
 
 
 @contextmanager

@@ -60,13 +60,9 @@ def _lines(series: Sequence[Series]) -> list[Trace]:
     published = [_published_line(part) for part in series if part["column"] == "paper"]
     for trace in published[1:]:
         trace["showlegend"] = False
-    ours = [
-        trace
-        for part in series
-        if part["column"] != "paper"
-        for trace in _line_with_band(part, palette.category(names.index(part["name"])))
-    ]
-    return published + ours
+    ours = [part for part in series if part["column"] != "paper"]
+    several = len({part["column"] for part in ours}) > 1
+    return published + [_line(part, palette.category(names.index(part["name"])), several) for part in ours]
 
 
 def _published_line(part: Series) -> Trace:
@@ -83,9 +79,12 @@ def _published_line(part: Series) -> Trace:
     }
 
 
-def _line_with_band(part: Series, colour: str) -> list[Trace]:
-    name = _series_name(part)
-    line = {
+def _line(part: Series, colour: str, several: bool) -> Trace:
+    """A line, with a bar at each point that spans the seeds; `several`: other columns are drawn too."""
+    name = (
+        _series_name(part) if several else label(SETTING_NAMES.get(part["name"], part["name"]) or "measured")
+    )
+    line: Trace = {
         "type": "scatter",
         "mode": "lines+markers" if len(part["x"]) <= 30 else "lines",
         "x": json_numbers(part["x"]),
@@ -96,11 +95,12 @@ def _line_with_band(part: Series, colour: str) -> list[Trace]:
         "hovertemplate": f"%{{x:.4g}}<br>%{{y:.4g}}<extra>{name}</extra>",
     }
     if part["low"] == part["high"]:
-        return [line]
+        return line
     spans = [max(h - y, 0.0) for h, y in zip(part["high"], part["y"], strict=True)]
     below = [max(y - low, 0.0) for low, y in zip(part["low"], part["y"], strict=True)]
     bars = {"type": "data", "array": json_numbers(spans), "arrayminus": json_numbers(below)}
-    return [{**line, "error_y": {**bars, "color": colour, "thickness": 1, "width": 2, "symmetric": False}}]
+    line["error_y"] = {**bars, "color": colour, "thickness": 1, "width": 2, "symmetric": False}
+    return line
 
 
 def _series_name(part: Series) -> str:

@@ -47,6 +47,8 @@ def samples(folder):
         "export": [call_json("export", folder / "a.db", "-o", folder / "weights.csv")],
         "audit": [call_json("audit", series, code=1), call_json("audit", epochs_and_best(folder))],
         "plugins": [plugins()],
+        "replicate": [call_json("replicate", "sqrt-growth", "direction", "-o", folder / "replication")],
+        "replicate --list": [call_json("replicate", "sqrt-growth", "--list", "-o", folder / "replication")],
         "demo": [demo(folder)],
     }
     return found | lab_samples(folder) | network_samples(folder)

@@ -141,6 +141,10 @@ def test_the_command(tmp_path):
         ["sqrt-growth", "--list", "--engine", "ray"],
         ["sqrt-growth", "--list", "--preset", "quick"],
         ["sqrt-growth", "--seeds", "0"],
+        ["sqrt-growth", "--seeds", "3"],
+        ["sqrt-growth", "--engine", "ray"],
+        ["counting", "--text", "README.md"],
+        ["heads", "--model", "bert-base-uncased"],
     ],
 )
 def test_wrong_calls(words, tmp_path):

@@ -103,11 +103,33 @@ def replicate(
         )
     folder = Path(output).absolute()
     jobs = plan_jobs(chosen, config, folder, engine)
+    _refuse_unused(jobs, config, engine)
     folder.mkdir(parents=True, exist_ok=True)
     documents, seconds = _run(jobs, progress)
     results = [judge(claim, documents, config.preset, seconds) for claim in chosen]
     write_results(folder / "results.json", results)
     return Replication(folder, tuple(read_results(folder / "results.json")))
+
+
+def _refuse_unused(
+    jobs: Sequence[Job], config: ReplicationConfig, engine: SupportsSubmit | str | None
+) -> None:
+    """Refuse what none of the experiments uses."""
+    kinds = {job.experiment.kind for job in jobs}
+    reading = any(
+        job.experiment.kind == "pretrained"
+        or (job.experiment.kind == "training" and "task" not in {**job.settings, **job.settings["vary"]})
+        for job in jobs
+    )
+    unused = {
+        "seeds": config.seeds is not None and kinds == {"series"},
+        "text": config.text is not None and not reading,
+        "model": bool(config.models) and "pretrained" not in kinds,
+        "engine": engine is not None and not kinds & {"training", "automaton"},
+    }
+    for name, is_unused in unused.items():
+        if is_unused:
+            raise UsageError(f"{name} has no effect on these claims; leave it out")
 
 
 def plan_jobs(

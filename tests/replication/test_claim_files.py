@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from normscope.errors import UsageError
+from normscope.errors import PluginError, UsageError
+from normscope.plugins import Plugin
+from normscope.replication import claim_files
 from normscope.replication.claim import parse_claim
 from normscope.replication.claim_files import chosen_claims, known_claims, known_experiments
 from normscope.replication.drawing_data import KINDS
 from normscope.replication.experiment import PRESETS, parse_experiment
 from normscope.replication.judging.quantities import QUANTITIES
-from normscope.replication.replicate import ReplicationConfig, plan_jobs
+from normscope.replication.replicate import ReplicationConfig, judge, plan_jobs
 from normscope.replication.trials.trained_networks import training_plan
+from normscope.replication.trials.trial_kinds import run_trials
 
 FOLDER = files("normscope.replication")
 
@@ -138,3 +144,61 @@ def test_published_numbers_of_the_claims_are_those_of_the_figures():
     end = [value for variant in ("control", "pre_norm") for value in ends(variant, "sat")[1].values()]
     assert saturation["start"] == pytest.approx(sum(start) / 4, abs=6e-3)
     assert saturation["last"] == pytest.approx(sum(end) / 4, abs=2e-4)
+
+
+def documented_claim():
+    """The claim of another paper that docs/extending.md shows."""
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+    return next(block for block in re.findall(r"```toml\n(.*?)```", page, re.S) if "[[verdicts]]" in block)
+
+
+@pytest.fixture
+def plugin_claims(tmp_path, monkeypatch):
+    """Make a package's claims known, as if it were installed."""
+
+    def install(**texts):
+        added = []
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.toml"
+            path.write_text(text, encoding="utf-8")
+            added.append(Plugin("claims", name, "some-package", path))
+        monkeypatch.setattr(claim_files, "plugins", lambda group: tuple(added))
+        known_claims.cache_clear()
+        known_experiments.cache_clear()
+
+    yield install
+    known_claims.cache_clear()
+    known_experiments.cache_clear()
+
+
+def test_a_package_adds_a_claim_with_its_experiment(plugin_claims, tmp_path):
+    plugin_claims(parity=documented_claim())
+    assert list(known_claims())[-1] == "parity-is-hard"
+    (job,) = plan_jobs(chosen_claims(["parity-is-hard"]), ReplicationConfig(), tmp_path)
+    settings = {**job.settings, "steps": 2, "words": 20, "d_model": 16, "n_heads": 2}
+    documents = run_trials("training", settings, replace(job.context, engine="local:1", seeds=2))
+    result = judge(known_claims()["parity-is-hard"], {"parity": documents}, "quick", {})
+    assert result.verdict == "confirmed"  # nobody learns parity in two steps
+    assert result.corrected["accuracy"].seeds == 2
+
+
+@pytest.mark.parametrize("text", ["no toml [", "id = 'x'"])
+def test_a_package_s_damaged_claim_names_the_file(plugin_claims, text):
+    plugin_claims(broken=text)
+    with pytest.raises(UsageError, match=r"broken\.toml"):
+        known_claims()
+
+
+def test_a_package_s_claim_must_not_have_a_name_of_ours(plugin_claims):
+    plugin_claims(mine=documented_claim().replace('id = "parity-is-hard"', 'id = "growth"'))
+    with pytest.raises(UsageError, match="two files define 'growth'"):
+        known_claims()
+
+
+def test_a_missing_file_of_a_package(plugin_claims, monkeypatch):
+    plugin_claims()
+    monkeypatch.setattr(
+        claim_files, "plugins", lambda group: (Plugin("claims", "x", "some-package", "gone.toml"),)
+    )
+    with pytest.raises(PluginError, match="some-package"):
+        known_claims()

@@ -133,6 +133,32 @@ def weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     print(finding.evidence, schedules, ns.every(2).steps(until=10))
 
 
+class Rows(ns.Dataset):
+    @property
+    def sizes(self) -> ns.DataSizes:
+        return ns.DataSizes(vocab_size=10, positions=8, max_length=8, sequences=100)
+
+    def batch(self, number: int, size: int, seed: int) -> ns.TrainingBatch:
+        rows = (torch.arange(size)[:, None] + number + torch.arange(9)) % 10
+        return ns.TrainingBatch(rows[:, :-1], rows[:, 1:])
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def evaluations(self, batches: int, size: int) -> dict[str, list[ns.TrainingBatch]]:
+        return {"valid": [self.batch(0, size, 0)]}
+
+    def score(self, logits: torch.Tensor, targets: torch.Tensor) -> ns.ScoreSums:
+        return ns.ScoreSums(nats=float(self.loss(logits, targets)), tokens=1)
+
+
+def own(folder: Path, task: ns.Language, constraint: ns.Constraint) -> None:
+    optimization = ns.OptimizerConfig(optimizer="Muon", constraint=constraint)
+    ns.train(ns.TrainConfig(data=ns.DataConfig(task=task), optimization=optimization), folder / "task")
+    ns.train(ns.TrainConfig(model=ns.ModelConfig(network=torch.nn.Identity)), folder, data=Rows())
+    ns.train(ns.TrainConfig(loss=torch.nn.functional.mse_loss), folder, data=lambda config: Rows())
+
+
 def lab(folder: Path) -> ns.SweepResult:
     config = ns.TrainConfig(
         model=ns.ModelConfig(norm="post"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from normscope.errors import UsageError
@@ -18,9 +19,9 @@ EXPECTED = {
 }
 
 
-def check_programs(config: TrainConfig) -> None:
-    """Load every object of the user's own; refuse names of nothing, and what cannot be called."""
-    for field, value in _given(config).items():
+def check_programs(configs: Sequence[TrainConfig]) -> None:
+    """Load each object of the user's own once; refuse names of nothing, and what cannot be called."""
+    for field, value in dict.fromkeys(pair for config in configs for pair in _given(config).items()):
         with failures_of(value, "import it in Python to see where"):
             found = load_object(value)
         if not _usable(field, found):

@@ -80,7 +80,7 @@ def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: s
     cells = {cell.id: cell for cell in (_cell(base, change, seeds) for change in changes)}
     for cell in cells.values():
         refuse_unnamed(cell.config)
-        check_programs(cell.config)
+    check_programs([cell.config for cell in cells.values()])
     if not cells:
         raise UsageError("a sweep needs at least one cell: give values for at least one field")
     changed = {name for cell in cells.values() for name in cell.changes} | changed_fields(base)

@@ -56,7 +56,7 @@ def train(
     check_kind("callbacks", callbacks, Sequence, "a list")
     for callback in callbacks:
         check_kind("each of the callbacks", callback, Callback)
-    check_programs(config)
+    check_programs([config])
     refuse_unused(changed_fields(config), [config])
     if scan and config.save == NEVER:
         raise UsageError("scan=True measures checkpoints, but save is never: choose when to save")

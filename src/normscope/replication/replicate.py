@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from normscope.replication.judging.verdict_wording import would_change
 from normscope.replication.measured_numbers import measure_claim
 from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
 from normscope.replication.results_file import read_results, write_results
+from normscope.replication.trial_costs import experiment_cost
 from normscope.replication.trials.trial_context import TrialContext
 from normscope.replication.trials.trial_kinds import run_trials
 
@@ -167,20 +168,24 @@ def _job(
 def _run(jobs: Sequence[Job], progress: Progress) -> tuple[dict[str, Sequence[Document]], dict[str, float]]:
     documents: dict[str, Sequence[Document]] = {}
     seconds: dict[str, float] = {}
+    costs = [experiment_cost(job.experiment.kind, job.settings, job.context).seconds for job in jobs]
     for number, job in enumerate(jobs):
         began = time.monotonic()
         name = job.experiment.id
-        context = replace(job.context, progress=_part(progress, number, len(jobs), name))
+        before = (sum(costs[:number]), costs[number], sum(costs))
+        context = replace(job.context, progress=_part(progress, before, name))
         documents[name] = run_trials(job.experiment.kind, job.settings, context)
         seconds[name] = time.monotonic() - began
     return documents, seconds
 
 
-def _part(progress: Progress, number: int, jobs: int, name: str) -> Callable[[float, float, str], None]:
-    """The progress of one experiment as a part of the whole."""
+def _part(progress: Progress, costs: tuple[float, float, float], name: str) -> Progress:
+    """The progress of one experiment as a part of the whole: what was before it, its own cost, and all."""
+    before, own, everything = costs
 
     def report(done: float, total: float, note: str) -> None:
-        progress(number + (done / total if total else 0.0), jobs, f"{name}: {done:g} of {total:g}  {note}")
+        share = done / total if total else 0.0
+        progress(before + share * own, everything, f"{name}: {done:g} of {total:g}  {note}")
 
     return report
 
@@ -225,10 +230,12 @@ def _filled(sentence: str, measured: Measured) -> str:
 
 
 def _notes(claim: Claim, documents: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
-    """What did not finish: numbers may be missing because of it."""
+    """What is to be said of the data, and what did not finish: numbers may be missing because of it."""
     notes = []
     for name in claim.experiments:
         found = documents.get(name, ())
+        remarks = dict.fromkeys(remark for document in found for remark in document.get("remarks", ()))
+        notes += [f"{name}: {remark}" for remark in remarks]
         if not found:
             notes.append(f"{name}: nothing could be run (see docs/replication.md for what it needs)")
         for status in ("failed", "diverged"):

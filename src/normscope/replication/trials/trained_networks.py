@@ -55,5 +55,5 @@ def run_trainings(settings: Mapping[str, Any], context: TrialContext) -> list[Do
     config = SweepConfig(plan.base, plan.cells)
     result = sweep(config, context.folder, engine=context.engine, progress=context.progress)
     wanted = {cell.id for cell in make_cells(plan.base, plan.cells)}
-    length = {"length": plan.base.data.length}
-    return [{**cell, **length} for cell in result.cells if cell["id"] in wanted]
+    about = {"length": plan.base.data.length, "remarks": list(result.remarks)}
+    return [{**cell, **about} for cell in result.cells if cell["id"] in wanted]

@@ -1,0 +1,137 @@
+"""The words and pairs of words of a text that can be key terms, counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from normscope.literature.latex_text import plain_text
+from normscope.literature.terms.acronyms import expand, expansions
+from normscope.literature.terms.frequencies import bundled_frequencies
+from normscope.literature.terms.stop_words import is_stop_phrase
+from normscope.literature.terms.tokens import Run, Token, runs
+from normscope.literature.terms.word_forms import word_key
+
+OVERSHADOWED = 0.1  # of the frequency of a pair that shares a word with it
+
+
+@dataclass
+class Candidate:
+    """A term while it is counted: how often each spelling occurs, and which acronym stands for it."""
+
+    spellings: Counter[str] = field(default_factory=Counter)
+    acronym: str | None = None
+
+    @property
+    def count(self) -> int:
+        """How often the term occurs, in any spelling."""
+        return self.spellings.total()
+
+    def lookups(self, key: str) -> set[str]:
+        """Under which spellings a table of frequencies may have the term: singular, plural, hyphens, acronym."""
+        found = {key, f"{key}s"}
+        for spelling in self.spellings:
+            lower = spelling.lower()
+            found |= {lower, f"{lower}s", re.sub(r"s$", "", lower)}
+        return found | ({self.acronym.lower(), f"{self.acronym.lower()}s"} if self.acronym else set())
+
+
+def candidates(texts: Sequence[str]) -> dict[str, Candidate]:
+    """Count every word and pair that can be a term, by key; a word that occurs in one pair only is left out."""
+    words: dict[str, Candidate] = defaultdict(Candidate)
+    pairs: dict[str, Candidate] = defaultdict(Candidate)
+    inside: dict[str, Counter[str]] = defaultdict(Counter)
+    beside: dict[str, set[str]] = defaultdict(set)
+    acronyms = _acronyms(texts)
+    for run in _all_runs(texts, acronyms):
+        for token in run:
+            if token.alone:
+                (pairs if token.fused else words)[token.key].spellings[token.shown] += 1
+        before = None
+        for a, b in pairwise(run):
+            key = _count_pair(a, b, pairs, inside)
+            if key and before:
+                beside[key].add(before)
+                beside[before].add(key)
+            before = key
+    for acronym, keys in acronyms.items():
+        pairs[" ".join(keys[1])].acronym = acronym
+    kept = {key: pair for key, pair in pairs.items() if pair.count and _is_term(key, pair, pairs, beside[key])}
+    alone = {key: word for key, word in words.items() if not _always_inside(word.count, inside[key], kept)}
+    for key in alone.keys() & kept.keys():  # "self-attention" in one place, "self attention" in another
+        kept[key].spellings += alone[key].spellings
+    return alone | kept
+
+
+def term_keys(text: str) -> Iterator[str]:
+    """The keys of all words and pairs of a document, for a corpus of one's own."""
+    for run in _all_runs([text], _acronyms([text])):
+        yield from (token.key for token in run if token.alone)
+        yield from (_pair(a, b)[0] for a, b in pairwise(run) if _makes_pair(a, b))
+
+
+def _acronyms(texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Each acronym with its expansion, as spelled and as keys."""
+    found = {short: words for text in texts for short, words in expansions(plain_text(text)).items()}
+    return {
+        short: (words, tuple(word_key(word, _known) for word in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", words)))
+        for short, words in found.items()
+    }
+
+
+def _all_runs(texts: Sequence[str], acronyms: Mapping[str, tuple[str, tuple[str, ...]]]) -> Iterator[Run]:
+    spelled = {short: words for short, (words, _) in acronyms.items()}
+    phrases = [keys for _, keys in acronyms.values()]
+    for text in texts:
+        yield from runs(expand(plain_text(text), spelled), _known, phrases)
+
+
+def _known(word: str) -> int:
+    return bundled_frequencies().counts.get(word, 0)
+
+
+def _makes_pair(a: Token, b: Token) -> bool:
+    return a.part and b.part and (a.alone or b.alone) and not a.fused and not b.fused
+
+
+def _pair(a: Token, b: Token) -> tuple[str, str]:
+    """The key of a pair and how it is shown: with a hyphen if the pair is usually spelled so."""
+    spaced, hyphenated = (f"{a.shown}{mark}{b.shown}" for mark in " -")
+    if _known(hyphenated.lower()) > _known(spaced.lower()):
+        return word_key(hyphenated, _known), hyphenated
+    return f"{a.key} {b.key}", spaced
+
+
+def _count_pair(
+    a: Token, b: Token, pairs: dict[str, Candidate], inside: dict[str, Counter[str]]
+) -> str | None:
+    if not _makes_pair(a, b):
+        return None
+    key, shown = _pair(a, b)
+    pairs[key].spellings[shown] += 1
+    for part in {a.key, b.key}:
+        inside[part][key] += 1
+    return key
+
+
+def _is_term(key: str, pair: Candidate, pairs: Mapping[str, Candidate], beside: set[str]) -> bool:
+    """Whether a pair is more than two words that happened to meet."""
+    if pair.acronym:
+        return True
+    if is_stop_phrase(key):
+        return False
+    documents = _documents(key, pair)
+    if pair.count > 1:
+        return True
+    return documents > 0 and all(documents >= OVERSHADOWED * _documents(each, pairs[each]) for each in beside)
+
+
+def _documents(key: str, candidate: Candidate) -> int:
+    return bundled_frequencies().of(candidate.lookups(key))
+
+
+def _always_inside(count: int, inside: Counter[str], kept: Mapping[str, Candidate]) -> bool:
+    return any(times >= count for key, times in inside.items() if key in kept)

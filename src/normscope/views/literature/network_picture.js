@@ -40,8 +40,9 @@ function networkPicture(net) {
     const lines = [];
     for (const [label, place] of net.ticks) {
       const x = place * camera.scale + camera.left;
-      if (x < 0 || x > width || x - last < 34) continue;
-      last = x;
+      const half = label.length * 3.2 + 5;
+      if (x < 0 || x > width || x - half < last) continue;
+      last = x + half;
       lines.push(x, 20, x, height);
       pen.text(x, 14, label, colours.muted, colours.panel);
     }
@@ -76,7 +77,7 @@ function networkPicture(net) {
   // Everything but the works in `moving` and their citations, which `paintMoving` adds.
   function paint(pen, camera, width, height, moving = -1) {
     const near = net.focus < 0 ? null : net.near[net.focus], f = net.focus;
-    const faint = near ? 0.35 : 1, strength = Math.min(0.8, Math.max(0.1, 900 / net.edges.length));
+    const faint = near ? 0.35 : 1, strength = Math.min(0.8, Math.max(0.06, 900 / net.edges.length));
     if (net.layout === "years") years(pen, camera, width, height);
     citations(pen, camera, width, height, (a, b) => a !== f && b !== f && a !== moving && b !== moving, colours.edge, 1, strength * faint);
     for (let i = 0; i < net.n; i++) {

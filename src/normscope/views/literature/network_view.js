@@ -41,6 +41,7 @@ function networkView(data, box, tell) {
       picture.paint(pen(context), camera, width, height);
     }
     box.dataset.drawn = String(++turn);
+    tell.drawn();
   }
   function pen(target) {
     return Object.assign(canvasPen(target), { family: getComputedStyle(document.body).fontFamily });
@@ -147,6 +148,7 @@ function networkView(data, box, tell) {
   }
   function drag(i, dx, dy) {
     if (moving !== i) [moving, layer] = [i, null];
+    tell.pointed(-1);
     net.x[i] += dx / camera.scale;
     net.y[i] += dy / camera.scale;
     changed();

@@ -9,8 +9,9 @@
 
   const table = worksTable(by("table"), { picked: pick });
   const view = networkView(data, box, {
-    selected(i) { describe(i); table.mark(i); hint(i >= 0 ? i : view.net.hovered); said.textContent = i >= 0 ? `Selected: ${short(i)}. ${counts(i)}` : "Nothing is selected."; },
+    selected(i) { describe(i); table.mark(i); hint(-1); said.textContent = i >= 0 ? `Selected: ${short(i)}. ${counts(i)}` : "Nothing is selected."; },
     pointed: hint,
+    drawn: placeHint,
     reached(i) { hint(i); said.textContent = short(i); },
   });
   networkInput(view, box);
@@ -20,11 +21,18 @@
 
   // -- what is said of a work ------------------------------------------------------------
 
+  let hinted = -1;
   function hint(i) {
+    hinted = i;
     tip.hidden = i < 0;
     if (i < 0) return;
-    const work = table.works[i], [x, y] = view.where(i), r = view.size(i);
+    const work = table.works[i];
     tip.replaceChildren(element("strong", cut(work.title, 160)), element("span", cut(work.authors, 120)), element("span", [work.year, work.roleWord].filter(Boolean).join(" · ")));
+    placeHint();
+  }
+  function placeHint() {
+    if (hinted < 0) return;
+    const [x, y] = view.where(hinted), r = view.size(hinted);
     const left = Math.min(Math.max(x - tip.offsetWidth / 2, 4), box.clientWidth - tip.offsetWidth - 4);
     const under = y + r + 8 + tip.offsetHeight <= box.clientHeight || y < box.clientHeight / 2;
     tip.style.transform = `translate(${Math.max(left, 4)}px, ${under ? y + r + 8 : y - r - 8 - tip.offsetHeight}px)`;

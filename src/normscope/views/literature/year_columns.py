@@ -12,7 +12,7 @@ YearTick = tuple[str, float]
 
 STRIDE = 32.0  # between neighbours in a column, and between the lines of a column
 BETWEEN_YEARS = 46.0
-WIDE = 0.8  # with the room between the years, the picture becomes about twice as wide as this, in heights
+WIDEST = 1.6  # width of the picture in heights, if the works can be stacked that high
 UNKNOWN = "no year"
 
 
@@ -25,12 +25,12 @@ def year_positions(graph: NetworkGraph, force: list[Point]) -> tuple[list[Point]
     columns: dict[int | None, list[int]] = defaultdict(list)
     for i, work in enumerate(graph.works):
         columns[work.year].append(i)
-    rows = max(math.ceil(math.sqrt(len(graph.works) / WIDE)), 3)
+    rows = _rows([len(members) for members in columns.values()])
     points: list[Point] = [(0.0, 0.0)] * len(graph.works)
     ticks, left = [], 0.0
     for year in sorted(columns, key=lambda value: (value is not None, value or 0)):
         members = sorted(columns[year], key=lambda i: (force[i][1], i))
-        _centre_first_class(members, graph.centre)
+        _put_in_middle(members, graph.centre)
         lines = math.ceil(len(members) / rows)
         _fill(points, members, left, lines)
         ticks.append((UNKNOWN if year is None else str(year), left + (lines - 1) * STRIDE / 2))
@@ -38,7 +38,16 @@ def year_positions(graph: NetworkGraph, force: list[Point]) -> tuple[list[Point]
     return points, ticks
 
 
-def _centre_first_class(members: list[int], centre: int | None) -> None:
+def _rows(counts: list[int]) -> int:
+    """The least height of the columns, in works, at which the picture is not too wide."""
+    for rows in range(3, max(counts, default=0) + 1):
+        lines = sum(math.ceil(count / rows) - 1 for count in counts)
+        if lines * STRIDE + len(counts) * BETWEEN_YEARS <= WIDEST * rows * STRIDE:
+            return rows
+    return max(counts, default=1)
+
+
+def _put_in_middle(members: list[int], centre: int | None) -> None:
     if centre in members:
         members.remove(centre)
         members.insert(len(members) // 2, centre)

@@ -113,5 +113,27 @@
   const words = legend.map((button) => [button.dataset.role, button.textContent]);
   const pictures = { svg: () => view.svg(words, document.querySelector("h1").textContent), png: () => view.png(words) };
   for (const button of all("[data-save]")) button.addEventListener("click", async () => save(await pictures[button.dataset.save](), button.dataset.save));
+
+  let unpacked = null;
+  async function entries() {
+    const bytes = Uint8Array.from(atob(by("downloads").textContent), (c) => c.charCodeAt(0));
+    return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text());
+  }
+  const formats = {
+    bib: ["application/x-bibtex", (found) => found.map((entry) => entry[0]).join("\n")],
+    ris: ["application/x-research-info-systems", (found) => found.map((entry) => entry[1]).join("\n")],
+    csv: ["text/csv", (found, header) => header + found.map((entry) => entry[2]).join("")],
+    json: ["application/vnd.citationstyles.csl+json", (found) => `[\n${found.map((entry) => entry[3]).join(",\n")}\n]\n`],
+  };
+  for (const button of all("[data-works]")) button.addEventListener("click", async () => {
+    try {
+      unpacked = unpacked || await entries();
+      const [type, write] = formats[button.dataset.works], found = table.shownInOrder().map((i) => unpacked.works[i]);
+      save(new Blob([write(found, unpacked.header)], { type }), button.dataset.works);
+      by("saved").textContent = `Saved ${found.length} works as ${button.textContent}.`;
+    } catch {
+      by("saved").textContent = "This browser cannot unpack the works: it has no DecompressionStream. Use normscope paper --export instead.";
+    }
+  });
   document.body.dataset.drawn = "yes";
 })();

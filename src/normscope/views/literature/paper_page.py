@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from normscope._version import __version__
 from normscope.literature.works import BY_CENTRALITY, ClaimLine, Paper, Term, Work
+from normscope.views.literature.downloads import packed_downloads
 from normscope.views.literature.network_graph import NetworkGraph, network_graph
 from normscope.views.literature.network_layout import NetworkLayout, network_layout
 from normscope.views.literature.readable_text import clean, readable
@@ -52,6 +53,7 @@ def render_paper(paper: Paper, title: str | None = None) -> str:
         policy=policy(scripts),
         scripts=[Markup(script) for script in scripts],
         network=Markup(embedded(network_data(graph, network_layout(graph), rows))),
+        downloads=packed_downloads(graph.works),
         title=_title(paper, title),
         head=_head(paper.work) if paper.work else None,
         facts=_facts(paper, graph),

@@ -82,7 +82,8 @@ def title_id(title: str) -> str:
     >>> title_id("What can a head do? An essay")
     'title:what-can-a-head-do-an-essay'
     """
-    return f"title:{'-'.join(re.findall(r'[^\W_]+', title.casefold()))[:80] or 'untitled'}"
+    words = re.findall(r"[^\W_]+", title.casefold())
+    return f"{TITLE}:{'-'.join(words)[:80] or 'untitled'}"
 
 
 def _link(kind: str, name: str) -> tuple[str, str] | None:

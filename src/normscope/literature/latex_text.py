@@ -22,6 +22,8 @@ _LETTERS = {
     "Omega": "Ω",
 }  # fmt: skip
 
+_SYMBOLS = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textdollar": "$"}
+
 _SYMBOL_ACCENT = re.compile(r"""\\(['`^"~=.])\s*(?:\{\s*(\\?[A-Za-z])\s*\}|(\\[ij]\s?|[A-Za-z]))""")
 _LETTER_ACCENT = re.compile(r"\\([cvuHkrdb])(?:\s*\{\s*(\\?[A-Za-z])\s*\}|\s+(\\?[A-Za-z]))")
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?(\s*)")
@@ -42,7 +44,7 @@ def plain_text(text: str) -> str:
 
 
 def _without_latex(text: str) -> str:
-    text = _ESCAPED.sub(lambda m: f"{_KEPT}{ord(m[1]):02x}", text)
+    text = _ESCAPED.sub(lambda found: _kept(found[1]), text)
     text = _MATH.sub(_math, text)
     text = _SYMBOL_ACCENT.sub(_accented, text)
     text = _LETTER_ACCENT.sub(_accented, text)
@@ -66,4 +68,11 @@ def _accented(found: re.Match[str]) -> str:
 
 def _command(found: re.Match[str]) -> str:
     """A letter or symbol that a command stands for; commands that only set type leave nothing."""
+    if found[1] in _SYMBOLS:
+        return _kept(_SYMBOLS[found[1]])
     return _LETTERS.get(found[1], "")
+
+
+def _kept(character: str) -> str:
+    """A character that later steps must not read as LaTeX."""
+    return f"{_KEPT}{ord(character):02x}"

@@ -59,7 +59,9 @@ def candidates(texts: Sequence[str]) -> dict[str, Candidate]:
             before = key
     for acronym, keys in acronyms.items():
         pairs[" ".join(keys[1])].acronym = acronym
-    kept = {key: pair for key, pair in pairs.items() if pair.count and _is_term(key, pair, pairs, beside[key])}
+    kept = {
+        key: pair for key, pair in pairs.items() if pair.count and _is_term(key, pair, pairs, beside[key])
+    }
     alone = {key: word for key, word in words.items() if not _always_inside(word.count, inside[key], kept)}
     for key in alone.keys() & kept.keys():  # "self-attention" in one place, "self attention" in another
         kept[key].spellings += alone[key].spellings
@@ -77,7 +79,10 @@ def _acronyms(texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Each acronym with its expansion, as spelled and as keys."""
     found = {short: words for text in texts for short, words in expansions(plain_text(text)).items()}
     return {
-        short: (words, tuple(word_key(word, _known) for word in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", words)))
+        short: (
+            words,
+            tuple(word_key(word, _known) for word in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", words)),
+        )
         for short, words in found.items()
     }
 

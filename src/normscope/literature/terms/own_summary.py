@@ -38,7 +38,9 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"--summarize must be a command such as 'llm -m MODEL'; got {command!r} ({error})") from None
+        raise UsageError(
+            f"--summarize must be a command such as 'llm -m MODEL'; got {command!r} ({error})"
+        ) from None
     if not words:
         raise UsageError("--summarize must be a command such as 'llm -m MODEL'; got nothing")
     return words

@@ -12,6 +12,8 @@ from .browser_visit import Visit
 from .networks import write_many_heads, write_network, write_sweep
 
 pytestmark = pytest.mark.browser
+
+
 @pytest.fixture(scope="module")
 def desktop(browser, written):
     with Visit(browser, written, viewport={"width": 1280, "height": 900}) as visit:

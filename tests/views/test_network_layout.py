@@ -34,7 +34,9 @@ GRAPHS = {
     "two apart": network_graph(reading_list(2)),
     "nothing connected": network_graph(reading_list(40)),
     "separate parts": network_graph(reading_list(30, [(0, 1), (1, 2), (5, 6), (20, 21)])),
-    "every edge twice, loops": network_graph(reading_list(5, [(0, 1), (0, 1), (1, 0), (2, 2), (3, 3), (3, 4)])),
+    "every edge twice, loops": network_graph(
+        reading_list(5, [(0, 1), (0, 1), (1, 0), (2, 2), (3, 3), (3, 4)])
+    ),
     "everyone cites everyone": network_graph(reading_list(12, itertools.permutations(range(12), 2))),
     "chain": network_graph(reading_list(80, [(i, i + 1) for i in range(79)])),
     "on the mesh": random_graph(EXACT + 1, 300),
@@ -74,13 +76,15 @@ def test_the_same_graph_gives_the_same_layout(laid_out):
 
 def test_years_run_from_left_to_right(laid_out):
     graph, layout = laid_out
-    dated = sorted((w.year, x) for w, (x, _) in zip(graph.works, layout.years, strict=True) if w.year is not None)
+    dated = sorted(
+        (w.year, x) for w, (x, _) in zip(graph.works, layout.years, strict=True) if w.year is not None
+    )
     for (year, x), (later, further) in itertools.pairwise(dated):
         assert further > x or year == later
     unknown = [x for w, (x, _) in zip(graph.works, layout.years, strict=True) if w.year is None]
     assert not unknown or max(unknown) < min(x for _, x in dated)
     places = [x for _, x in layout.ticks]
-    assert places == sorted(places) and len(set(label for label, _ in layout.ticks)) == len(places)
+    assert places == sorted(places) and len({label for label, _ in layout.ticks}) == len(places)
 
 
 def test_a_column_is_labelled_with_the_year_of_its_works():
@@ -93,11 +97,16 @@ def test_a_column_is_labelled_with_the_year_of_its_works():
 
 def test_layouts_are_the_same_in_another_process():
     code = (
-        "from tests.views.papers import many_works; from normscope.views.literature.network_graph import network_graph;"
+        "import hashlib; from tests.views.papers import many_works;"
+        "from normscope.views.literature.network_graph import network_graph;"
         "from normscope.views.literature.network_layout import network_layout;"
-        "import hashlib; print(hashlib.sha256(repr(network_layout(network_graph(many_works(300)))).encode()).hexdigest())"
+        "layout = network_layout(network_graph(many_works(300)));"
+        "print(hashlib.sha256(repr(layout).encode()).hexdigest())"
     )
-    runs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in (1, 2)}
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in (1, 2)
+    }
     assert len(runs) == 1
 
 
@@ -113,7 +122,9 @@ def test_references_are_left_and_citing_works_right():
 
 
 def test_connected_works_are_nearer_than_others():
-    parts = [(a, b) for part in range(6) for a, b in itertools.combinations(range(10 * part, 10 * part + 10), 2)]
+    parts = [
+        (a, b) for part in range(6) for a, b in itertools.combinations(range(10 * part, 10 * part + 10), 2)
+    ]
     for count in (60, EXACT + 10):  # the second has works that nothing cites, and is laid out on the mesh
         at = np.array(network_layout(network_graph(reading_list(count, parts))).force)
         distance = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
@@ -175,7 +186,9 @@ def test_what_does_not_overlap_is_not_moved():
 
 def test_starting_positions_differ():
     for graph in GRAPHS.values():
-        assert len(set(starting_positions(graph))) >= len(graph.works) - 1  # a work on the spiral may start at (0, 0)
+        assert (
+            len(set(starting_positions(graph))) >= len(graph.works) - 1
+        )  # a work on the spiral may start at (0, 0)
 
 
 # -- the graph ---------------------------------------------------------------------------------
@@ -191,14 +204,20 @@ def test_citations_of_the_paper_are_known_without_edges():
 
 
 def test_loops_and_repetitions_are_left_out_and_unknown_works_counted():
-    edges = [("arxiv:r.1", "arxiv:r.2")] * 3 + [("arxiv:r.1", "arxiv:r.1"), ("arxiv:r.1", "arxiv:gone"), ("x", "y")]
+    edges = [("arxiv:r.1", "arxiv:r.2")] * 3 + [
+        ("arxiv:r.1", "arxiv:r.1"),
+        ("arxiv:r.1", "arxiv:gone"),
+        ("x", "y"),
+    ]
     bare, graph = network_graph(small_paper(edges=())), network_graph(small_paper(edges=tuple(edges)))
     assert len(graph.edges) == len(bare.edges) + 1
     assert graph.unplaced == 2
 
 
 def test_an_edge_may_use_any_identifier_of_a_work():
-    paper = small_paper(further=(work("f.9", "Far", other_ids=("doi:10.5/far",)),), edges=(("doi:10.5/far", "arxiv:r.0"),))
+    paper = small_paper(
+        further=(work("f.9", "Far", other_ids=("doi:10.5/far",)),), edges=(("doi:10.5/far", "arxiv:r.0"),)
+    )
     graph = network_graph(paper)
     assert graph.unplaced == 0
     assert any(graph.works[a].id == "arxiv:f.9" and graph.works[b].id == "arxiv:r.0" for a, b in graph.edges)
@@ -206,7 +225,9 @@ def test_an_edge_may_use_any_identifier_of_a_work():
 
 def test_more_connections_are_drawn_larger():
     graph = GRAPHS["many"]
-    by_degree = sorted((d, r) for i, (d, r) in enumerate(zip(graph.degrees, graph.radii, strict=True)) if i != graph.centre)
+    by_degree = sorted(
+        (d, r) for i, (d, r) in enumerate(zip(graph.degrees, graph.radii, strict=True)) if i != graph.centre
+    )
     assert all(r <= s for (_, r), (_, s) in itertools.pairwise(by_degree))
     assert max(graph.radii) == graph.radii[graph.centre]
 

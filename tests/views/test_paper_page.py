@@ -1,9 +1,10 @@
-"""A paper's page in a real Chromium: the network, the table, filters, downloads; silent, safe, usable by keyboard."""
+"""A paper's page in a real Chromium: network, table, filters, downloads; silent, safe, usable by keyboard."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import subprocess
@@ -31,7 +32,9 @@ class PaperVisit(Visit):
 
     def __init__(self, browser, path, **options):
         super().__init__(browser, path, **options)
-        self.page.locator("#picture").evaluate("e => e.scrollIntoView({block: 'center', behavior: 'instant'})")
+        self.page.locator("#picture").evaluate(
+            "e => e.scrollIntoView({block: 'center', behavior: 'instant'})"
+        )
         self.settled()
 
     def where(self, i):
@@ -51,7 +54,8 @@ class PaperVisit(Visit):
     def shown(self):
         """The titles in the table, in order."""
         return self.page.evaluate(
-            "[...document.querySelectorAll('#table tbody tr')].filter(r => !r.hidden).map(r => r.cells[1].textContent)"
+            """[...document.querySelectorAll('#table tbody tr')]
+            .filter((row) => !row.hidden).map((row) => row.cells[1].textContent)"""
         )
 
     def panel(self):
@@ -91,7 +95,8 @@ def test_every_work_is_painted_in_the_colour_of_its_role(visit):
     for role in ("cited", "citing", "this"):
         i = GRAPH.roles.index(role)
         colour = visit.page.evaluate(
-            """(i) => { const box = document.getElementById('picture'), [x, y] = box.view.where(i), k = devicePixelRatio;
+            """(i) => { const box = document.getElementById('picture'), [x, y] = box.view.where(i);
+            const k = devicePixelRatio;
             const dot = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
             dot.drawImage(box.querySelector('canvas'), -Math.round(x * k), -Math.round(y * k));
             return [...dot.getImageData(0, 0, 1, 1).data] }""",
@@ -117,7 +122,14 @@ def test_hovering_shows_title_and_authors(visit):
 def test_a_click_selects_and_shows_details(visit):
     i = TITLES.index("A work that is both")
     visit.page.mouse.click(*visit.where(i))
-    for words in ("A work that is both", "Henry Kučera", "2021", "reference and cites it", "Cites here: 1", "Cited here by: 1"):
+    for words in (
+        "A work that is both",
+        "Henry Kučera",
+        "2021",
+        "reference and cites it",
+        "Cites here: 1",
+        "Cited here by: 1",
+    ):
         assert words in visit.panel()
     link = visit.page.locator("#panel .out a").first
     assert link.get_attribute("href") == "https://arxiv.org/abs/b.0"
@@ -126,7 +138,9 @@ def test_a_click_selects_and_shows_details(visit):
     assert visit.page.locator("tr.marked").inner_text().count("A work that is both") == 1
     visit.page.locator("#panel .neighbours button").first.click()
     assert visit.net("selected") == 0 and "Norm growth of transformers" in visit.panel()
-    visit.page.mouse.click(*[place + 12 for place in visit.page.locator("#picture").bounding_box().values()][:2])
+    visit.page.mouse.click(
+        *[place + 12 for place in visit.page.locator("#picture").bounding_box().values()][:2]
+    )
     assert visit.net("selected") == -1
 
 
@@ -190,7 +204,7 @@ def test_the_layout_by_years_puts_older_works_left(visit):
     visit.settled()
     assert visit.page.locator("[data-layout=years]").get_attribute("aria-pressed") == "true"
     dated = sorted((work.year, visit.where(i)[0]) for i, work in enumerate(GRAPH.works) if work.year)
-    assert all(x <= later + 0.5 for (_, x), (_, later) in zip(dated, dated[1:], strict=False))
+    assert all(x <= later + 0.5 for (_, x), (_, later) in itertools.pairwise(dated))
     visit.page.click("[data-layout=force]")
 
 
@@ -199,7 +213,9 @@ def test_the_layout_moves_unless_the_reader_prefers_less_motion(browser, written
     with PaperVisit(browser, written_paper, reduced_motion="no-preference", **DESKTOP) as moving:
         moving.page.click("[data-layout=years]")
         moving.page.wait_for_timeout(900)
-        goal = moving.page.evaluate("JSON.parse(document.getElementById('network-data').textContent).years[6]")
+        goal = moving.page.evaluate(
+            "JSON.parse(document.getElementById('network-data').textContent).years[6]"
+        )
         assert moving.net("x[3]") == pytest.approx(goal)
 
 
@@ -211,7 +227,12 @@ def test_arrows_go_to_the_work_in_that_direction(visit):
     visit.page.focus("#picture")
     visit.page.keyboard.press("ArrowRight")
     assert visit.net("cursor") == 0 and "Norm growth" in visit.said()
-    for key, axis, sign in (("ArrowRight", 0, 1), ("ArrowDown", 1, 1), ("ArrowLeft", 0, -1), ("ArrowUp", 1, -1)):
+    for key, axis, sign in (
+        ("ArrowRight", 0, 1),
+        ("ArrowDown", 1, 1),
+        ("ArrowLeft", 0, -1),
+        ("ArrowUp", 1, -1),
+    ):
         from_ = visit.where(visit.net("cursor"))
         visit.page.keyboard.press(key)
         there = visit.where(visit.net("cursor"))
@@ -222,7 +243,8 @@ def test_arrows_go_to_the_work_in_that_direction(visit):
 
 @pytest.mark.browser
 def test_every_work_can_be_reached_by_arrows(visit):
-    reached = visit.page.evaluate("""() => { const view = document.getElementById('picture').view, seen = new Set([0]), open = [0];
+    reached = visit.page.evaluate("""() => {
+        const view = document.getElementById('picture').view, seen = new Set([0]), open = [0];
         while (open.length) { const i = open.pop();
             for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) { const j = view.towards(i, dx, dy);
                 if (j >= 0 && !seen.has(j)) { seen.add(j); open.push(j); } } }
@@ -257,18 +279,7 @@ def test_the_network_can_be_reached_and_left_with_tab(visit):
     assert visit.page.evaluate("document.activeElement.dataset.layout") == "force"
 
 
-CHECKS = """() => {
-  const named = (e) => (e.getAttribute('aria-label') || e.textContent || '').trim() || (e.labels && e.labels.length && e.labels[0].textContent.trim());
-  const levels = [...document.querySelectorAll('h1,h2,h3,h4,h5')].map((h) => Number(h.tagName[1])), ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
-  const refs = [...document.querySelectorAll('[aria-describedby],[aria-labelledby]')].flatMap((e) => [e.getAttribute('aria-describedby'), e.getAttribute('aria-labelledby')]).filter(Boolean);
-  return {
-    jumps: levels.filter((l, k) => k && l > levels[k - 1] + 1), firsts: levels.filter((l) => l === 1).length,
-    unnamed: [...document.querySelectorAll('button,input,select,a[href],[role=region],[role=group],[role=application],[role=search],nav,aside')].filter((e) => !named(e)).map((e) => e.outerHTML),
-    repeated: ids.filter((id, k) => ids.indexOf(id) !== k), dangling: refs.filter((id) => !document.getElementById(id)),
-    pictures: [...document.querySelectorAll('canvas,img,svg')].filter((e) => e.getAttribute('aria-hidden') !== 'true' && !e.getAttribute('aria-label')).length,
-    headers: [...document.querySelectorAll('th')].filter((th) => !th.getAttribute('scope')).length,
-    language: document.documentElement.lang, main: document.querySelectorAll('main').length, live: document.querySelectorAll('[role=status]').length,
-  } }"""
+CHECKS = (Path(__file__).parent / "page_structure.js").read_text("utf-8")
 
 
 @pytest.mark.browser
@@ -282,17 +293,7 @@ def test_headings_labels_and_roles_are_in_order(visit):
     }  # fmt: skip
 
 
-CONTRAST = """() => {
-  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-  const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
-  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return rgba('white'); };
-  const texts = [...document.querySelectorAll('h1,h2,h3,p,li,td,th,dt,dd,button,a,label,.verdict,.score,code')].filter((e) => e.offsetParent && e.textContent.trim());
-  const poor = texts.filter((e) => ratio(rgba(getComputedStyle(e).color), ground(e)) < 4.5).map((e) => e.outerHTML.slice(0, 120));
-  const root = getComputedStyle(document.documentElement), panel = rgba(root.getPropertyValue('--panel'));
-  const marks = ['this', 'cited', 'citing', 'further-small'].filter((name) => ratio(rgba(root.getPropertyValue('--role-' + name)), panel) < 3);
-  return [poor, marks] }"""
+CONTRAST = (Path(__file__).parent / "page_contrast.js").read_text("utf-8")
 
 
 @pytest.mark.browser
@@ -472,7 +473,9 @@ def test_without_scripts_the_table_has_every_work(browser, written_paper):
     page = context.new_page()
     page.goto(written_paper.as_uri())
     assert page.locator("#table tbody tr").count() == len(TITLES)
-    assert page.locator("noscript").inner_text().startswith("The network, sorting and downloads need JavaScript")
+    assert (
+        page.locator("noscript").inner_text().startswith("The network, sorting and downloads need JavaScript")
+    )
     context.close()
 
 
@@ -492,7 +495,9 @@ def test_hostile_text_is_shown_and_never_run(browser, tmp_path):
         assert visit.page.evaluate("window.hit") is None
         assert visit.page.locator("img, svg, b, body script[src]").count() == 0
         assert visit.requests == [] and visit.complaints == []
-        addresses = set(visit.page.evaluate("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))"))
+        addresses = set(
+            visit.page.evaluate("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+        )
         assert {a for a in addresses if not a.startswith("#")} == {"https://example.org/a?b=1&c=2"}
         shown = visit.page.evaluate("document.body.innerText")
         assert HOSTILE[0] in shown and "7*7" in shown and "49" not in shown
@@ -523,7 +528,8 @@ def test_the_policy_lets_nothing_in_or_out():
 
 def test_the_page_says_what_the_paper_is():
     text = render_paper(PAPER)
-    for words in ("William Merrill, Noah A. Smith", "EMNLP 2021", "2020-10", "2023-03-09", "cs.LG, cs.CL", "CC BY 4.0",
+    for words in ("William Merrill, Noah A. Smith", "EMNLP 2021", "2020-10", "2023-03-09", "cs.LG, cs.CL",
+                  "CC BY 4.0",
                   "The ℓ₂ norm grows. It grows as √t.", "inductive biases", "Citations as of 2025-01-01",
                   "was found twice", "not yet run here", "normscope replicate open", "confirmed", "artefact",
                   "word for word"):  # fmt: skip
@@ -531,7 +537,9 @@ def test_the_page_says_what_the_paper_is():
 
 
 def test_a_summary_by_a_command_is_marked():
-    assert "Written by the command “llm -m x”, not by the authors" in render_paper(replace(PAPER, summary_by="llm -m x"))
+    assert "Written by the command “llm -m x”, not by the authors" in render_paper(
+        replace(PAPER, summary_by="llm -m x")
+    )
 
 
 @pytest.mark.browser
@@ -547,7 +555,15 @@ def test_a_reading_list_has_its_file_for_a_title(browser, tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("paper", [reading_list(1), replace(small_paper(), references=(), citations=(), further=(), edges=(), claims=(), terms=(), summary=())])
+@pytest.mark.parametrize(
+    "paper",
+    [
+        reading_list(1),
+        replace(
+            small_paper(), references=(), citations=(), further=(), edges=(), claims=(), terms=(), summary=()
+        ),
+    ],
+)
 def test_a_single_work_makes_a_page(browser, tmp_path, paper):
     with PaperVisit(browser, write_paper_page(paper, tmp_path / "one.html"), **DESKTOP) as visit:
         visit.page.mouse.click(*visit.where(0))
@@ -566,7 +582,8 @@ def test_the_bundled_paper_makes_a_small_page_with_light_imports(tmp_path):
     code = (
         "import sys; from normscope.literature.papers.paper import paper;"
         "from normscope.views.literature.paper_page import write_paper_page;"
-        f"found = paper('2010.09697', offline=True); page = write_paper_page(found, {str(tmp_path / 'paper.html')!r});"
+        "found = paper('2010.09697', offline=True);"
+        f"page = write_paper_page(found, {str(tmp_path / 'paper.html')!r});"
         "assert len(found.references) == 39 and len(found.citations) == 33;"
         "assert page.stat().st_size < 400_000, page.stat().st_size;"
         "print(sorted({'torch', 'plotly', 'scipy', 'numpy', 'pandas', 'networkx'} & set(sys.modules)))"
@@ -592,7 +609,10 @@ def test_five_thousand_works_can_be_dragged_and_filtered(browser, tmp_path):
     with PaperVisit(browser, path, reduced_motion="reduce", **DESKTOP) as visit:
         visit.page.evaluate("document.getElementById('picture').view.zoom(6)")
         middle = visit.page.locator("#picture").bounding_box()
-        i = visit.page.evaluate("([x, y]) => document.getElementById('picture').view.at(x, y, 400)", [middle["width"] / 2, middle["height"] / 2])
+        i = visit.page.evaluate(
+            "([x, y]) => document.getElementById('picture').view.at(x, y, 400)",
+            [middle["width"] / 2, middle["height"] / 2],
+        )
         before = visit.where(i)
         visit.page.mouse.move(*before)
         visit.page.mouse.down()

@@ -27,7 +27,9 @@ def test_formulas_are_shown_in_unicode_or_as_they_were_written(source, shown):
     assert readable(source) == shown
 
 
-@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u200f", "\u200b", "\ufeff", "\x00", "\x1b", "\x9b", "\u00ad"])
+@pytest.mark.parametrize(
+    "mark", ["\u202e", "\u2066", "\u200f", "\u200b", "\ufeff", "\x00", "\x1b", "\x9b", "\u00ad"]
+)
 def test_marks_that_hide_or_reverse_letters_are_dropped(mark):
     assert clean(f"a{mark}b") == "ab"
 
@@ -50,9 +52,11 @@ def test_shortened_text_says_that_it_is():
 @pytest.mark.parametrize(
     "address",
     [
-        "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\nscript:alert(1)", " javascript:alert(1)", "data:text/html,x",
+        "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\nscript:alert(1)", " javascript:alert(1)",
+        "data:text/html,x",
         "vbscript:x", "file:///etc/passwd", "//evil.example", "/relative", "https://", "https://user@evil.example/",
-        "https://arxiv.org\\@evil.example", 'https://a.org/"onclick="x', "https://a.org/<script>", "https://[bad", "", None,
+        "https://arxiv.org\\@evil.example", 'https://a.org/"onclick="x', "https://a.org/<script>", "https://[bad",
+        "", None,
         "https://a.org/" + "x" * 5000, "https://a.org/\u202egpj", "blob:https://a.org/1", "ftp://a.org/",
     ],
 )  # fmt: skip
@@ -60,7 +64,9 @@ def test_addresses_that_are_not_plain_http_are_refused(address):
     assert safe_address(address) is None
 
 
-@pytest.mark.parametrize("address", ["https://arxiv.org/abs/2010.09697", "http://doi.org/10.1/x(y)?a=1&b=2#c", "https://例え.jp/ä"])
+@pytest.mark.parametrize(
+    "address", ["https://arxiv.org/abs/2010.09697", "http://doi.org/10.1/x(y)?a=1&b=2#c", "https://例え.jp/ä"]
+)
 def test_plain_addresses_are_kept(address):
     assert safe_address(address) == address
 

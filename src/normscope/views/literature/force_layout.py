@@ -1,8 +1,8 @@
 """Force-directed layout: works repel each other, citations pull.
 
-Repulsion falls with 1/d and a citation pulls in proportion to d. Many works around one then fill a disc evenly, where
-other exponents give a crowded ring. The start decides which of many equal states is reached: references begin on the
-left, citing works on the right, works further away beside one they are connected to.
+Repulsion falls with 1/d and a citation pulls in proportion to d. Many works around one then fill a disc
+evenly, where other exponents give a crowded ring. The start decides which of many equal states is reached:
+references begin on the left, citing works on the right, works further away beside one they are connected to.
 """
 
 from __future__ import annotations

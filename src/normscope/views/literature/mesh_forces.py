@@ -1,7 +1,8 @@
 """The force-directed layout of many works: repulsion by a density on a mesh, in numpy.
 
-The sum over all pairs is a convolution of the works' weights with the force of one of them. On a mesh, Fourier
-transforms compute it in the same time however many works there are, so 5,000 take about a second, where all pairs take minutes.
+The sum over all pairs is a convolution of the works' weights with the force of one of them. On a mesh,
+Fourier transforms compute it in the same time however many works there are: 140 steps of 5,000 works take
+half a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ GRAVITY = 0.08
 
 
 def settled_on_mesh(
-    points: Sequence[tuple[float, float]], pairs: Sequence[tuple[int, int]], weights: Sequence[float], steps: int
+    points: Sequence[tuple[float, float]],
+    pairs: Sequence[tuple[int, int]],
+    weights: Sequence[float],
+    steps: int,
 ) -> list[tuple[float, float]]:
     """Let the forces act, in ever smaller steps."""
     places, mass = np.array(points, dtype=np.float64), np.array(weights, dtype=np.float64)
@@ -37,7 +41,8 @@ def _pulls(places: Floats, ends: NDArray[np.int64]) -> Floats:
     distance = places[ends[:, 1]] - places[ends[:, 0]]
     n = len(places)
     columns = [
-        np.bincount(ends[:, 0], distance[:, k], n) - np.bincount(ends[:, 1], distance[:, k], n) for k in (0, 1)
+        np.bincount(ends[:, 0], distance[:, k], n) - np.bincount(ends[:, 1], distance[:, k], n)
+        for k in (0, 1)
     ]
     return np.stack(columns, axis=1)
 
@@ -47,7 +52,7 @@ def mesh_repulsion(places: Floats, mass: Floats) -> Floats:
     low = places.min(axis=0)
     cell = max(float((places.max(axis=0) - low).max()) / (CELLS - 2), 1e-6)
     corners, shares = _shares((places - low) / cell)
-    density = np.bincount(corners.ravel(), (shares * mass[:, None]).ravel(), CELLS * CELLS)
+    density: Floats = np.bincount(corners.ravel(), (shares * mass[:, None]).ravel(), CELLS * CELLS) + 0.0
     field = _field(density.reshape(CELLS, CELLS)) / cell
     gathered: Floats = (field.reshape(CELLS * CELLS, 2)[corners] * shares[:, :, None]).sum(axis=1)
     return gathered * mass[:, None]

@@ -51,8 +51,8 @@ class NetworkGraph:
 def network_graph(paper: Paper) -> NetworkGraph:
     """Index the works of a paper and the citations among them.
 
-    A reference is cited by the paper and a citing work cites it, also where `edges` does not say so. A citation
-    of a work by itself is left out.
+    A reference is cited by the paper and a citing work cites it, also where `edges` does not say so.
+    A citation of a work by itself is left out.
     """
     works = paper.works
     roles = tuple(str(role) for role in paper.table["role"])

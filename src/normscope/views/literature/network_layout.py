@@ -1,7 +1,7 @@
 """Where each work stands in the network: pulled together by citations, or in columns of years.
 
-networkx's `spring_layout` was tried first: 45 s for 5,000 works, and from 500 on it loads SciPy. What is here takes
-about a second for 5,000 works, and no numpy for up to `force_layout.EXACT` of them.
+networkx's `spring_layout` was tried first: 45 s for 5,000 works, and from 500 on it loads SciPy. What is
+here takes about a second for 5,000 works, and no numpy for up to `force_layout.EXACT` of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A paper's page: one HTML file with its summary, terms, claims, network and works, which needs no network."""
+"""A paper's page: one HTML file with its summary, key terms, claims, network and works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from normscope.views.page.offline_file import check_place, embedded, policy, res
 SCRIPTS = ("network_pens", "network_picture", "network_view", "network_input", "works_table", "paper")
 LISTED_TERMS = 20
 
-# The verdicts of `normscope replicate` by how they are marked; a word that is not here gets no mark of its own.
+# How the verdicts of `normscope replicate` are marked; a word that is not here is marked as open.
 VERDICT_MARKS = {
     "confirmed": "good",
     "confirmed in part": "partly",
@@ -128,7 +128,8 @@ def _facts(paper: Paper, graph: NetworkGraph) -> list[tuple[str, str]]:
 def _summary_note(paper: Paper) -> str:
     if paper.summary_by == BY_CENTRALITY:
         return "Sentences of the abstract, word for word: those that have most in common with the others."
-    return f"Written by the command “{clean(paper.summary_by)}”, not by the authors; compare it with the abstract."
+    command = clean(paper.summary_by)
+    return f"Written by the command “{command}”, not by the authors; compare it with the abstract."
 
 
 def _terms(terms: tuple[Term, ...]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Text from anywhere made readable and harmless: formulas in Unicode, nothing that hides or reverses letters."""
+"""Text from anywhere, readable and harmless: formulas in Unicode, nothing that hides or reverses letters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import unicodedata
 from normscope.literature.latex_text import plain_text
 
 SUBSCRIPTS = dict(zip("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
-SUPERSCRIPTS = dict(zip("0123456789+-=()abcdeghijklmnoprstuvwxyzT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ᵃᵇᶜᵈᵉᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᵀ", strict=True))
+SUPERSCRIPTS = dict(
+    zip("0123456789+-=()abcdeghijklmnoprstuvwxyzT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ᵃᵇᶜᵈᵉᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᵀ", strict=True)
+)
 
 _FORMULA = re.compile(r"(\$\$?(?=\S)[^$]+?(?<=\S)\$\$?(?!\d)|\\\(.+?\\\))", re.DOTALL)
 _SCRIPT = re.compile(r"([_^])(?:\{([^{}]*)\}|(\w))")
 _ROOT = re.compile(r"\\sqrt\{([^{}]+)\}")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
-_PLAIN = frozenset({"mathbb", "mathcal", "mathrm", "mathbf", "mathit", "text", "textit", "textbf", "left", "right"})
+_PLAIN = frozenset(
+    {"mathbb", "mathcal", "mathrm", "mathbf", "mathit", "text", "textit", "textbf", "left", "right"}
+)
 
 # Marks that reorder or hide the letters around them; joiners, which some scripts need, are kept.
-_HIDING = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+_HIDING = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -31,7 +37,9 @@ def clean(text: str) -> str:
     if text.isprintable():
         return " ".join(text.split())
     kept = _SURROGATE.sub("\ufffd", _HIDING.sub("", text))
-    shown = "".join(" " if c in "\t\n\r\v\f\x85" else "" if unicodedata.category(c) == "Cc" else c for c in kept)
+    shown = "".join(
+        " " if c in "\t\n\r\v\f\x85" else "" if unicodedata.category(c) == "Cc" else c for c in kept
+    )
     return " ".join(shown.split())
 
 

@@ -1,4 +1,4 @@
-"""The layout by years: one column per year, older works left, works without a year in a column before them."""
+"""The layout by years: one column per year, older works left, works without a year before them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ UNKNOWN = "no year"
 def year_positions(graph: NetworkGraph, force: list[Point]) -> tuple[list[Point], list[YearTick]]:
     """Position of each work, and the label and place of each column.
 
-    Years without works take no room. Within a year, works stand in the vertical order of the layout by forces, so that
-    connected works stay at similar heights; the paper itself is in the middle of its year.
+    Years without works take no room. Within a year, works stand in the vertical order of the layout by
+    forces, so that connected works stay at similar heights; the paper itself is in the middle of its year.
     """
     columns: dict[int | None, list[int]] = defaultdict(list)
     for i, work in enumerate(graph.works):

@@ -34,8 +34,8 @@ def canonical_id(text: str) -> str | None:
 
     >>> canonical_id("https://arxiv.org/pdf/2010.09697v5.pdf"), canonical_id("10.48550/arXiv.2010.09697")
     ('arxiv:2010.09697', 'arxiv:2010.09697')
-    >>> canonical_id("hep-th/9901001"), canonical_id("https://openalex.org/W2741809807"), canonical_id("hello")
-    ('arxiv:hep-th/9901001', 'openalex:W2741809807', None)
+    >>> canonical_id("hep-th/9901001"), canonical_id("https://openalex.org/W2741809807")
+    ('arxiv:hep-th/9901001', 'openalex:W2741809807')
     """
     given = text.strip()
     address = _ADDRESS.fullmatch(given.partition("?")[0].partition("#")[0])
@@ -47,9 +47,10 @@ def parse_id(text: str) -> str:
     found = canonical_id(text)
     if found is None:
         raise UsageError(
-            f"{text!r} is neither a file nor an identifier of a paper. Expected an arXiv id (2010.09697), a DOI "
-            "(10.1162/tacl_a_00306), an OpenAlex id (W2741809807), a Semantic Scholar id (40 hexadecimal digits, "
-            "or CorpusId:215416146), an address that contains one of these, or a .bib, .ris or .json library"
+            f"{text!r} is neither a library nor an identifier of a paper. Expected an arXiv id (2010.09697), "
+            "a DOI (10.1162/tacl_a_00306), an OpenAlex id (W2741809807), a Semantic Scholar id (40 "
+            "hexadecimal digits, or CorpusId:215416146), an address that contains one of these, or a library "
+            "in .bib, .ris or .json"
         )
     return found
 

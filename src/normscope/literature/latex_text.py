@@ -11,15 +11,15 @@ _ACCENTS = {
     "b": "\u0331",
 }  # fmt: skip
 _LETTERS = {
-    "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "aa": "å", "AA": "Å", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł",
-    "ss": "ß", "i": "ı", "j": "ȷ", "ell": "ℓ", "infty": "∞", "times": "×", "to": "→", "rightarrow": "→",
-    "approx": "≈", "sim": "~", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥", "neq": "≠", "pm": "±", "cdot": "·",
-    "in": "∈", "ldots": "…", "dots": "…", "textendash": "–", "textemdash": "—", "S": "§", "textregistered": "®",
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "epsilon": "ε",
-    "varepsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "Theta": "Θ", "kappa": "κ", "lambda": "λ",
-    "Lambda": "Λ", "mu": "μ", "nu": "ν", "xi": "ξ", "pi": "π", "Pi": "Π", "rho": "ρ", "sigma": "σ", "Sigma": "Σ",
-    "tau": "τ", "phi": "φ", "varphi": "φ", "Phi": "Φ", "chi": "χ", "psi": "ψ", "Psi": "Ψ", "omega": "ω",
-    "Omega": "Ω",
+    "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "aa": "å", "AA": "Å", "o": "ø", "O": "Ø", "l": "ł",
+    "L": "Ł", "ss": "ß", "i": "ı", "j": "ȷ", "ell": "ℓ", "infty": "∞", "times": "×", "to": "→",
+    "rightarrow": "→", "approx": "≈", "sim": "~", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥", "neq": "≠",
+    "pm": "±", "cdot": "·", "in": "∈", "ldots": "…", "dots": "…", "textendash": "–", "textemdash": "—",
+    "S": "§", "textregistered": "®", "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ",
+    "Delta": "Δ", "epsilon": "ε", "varepsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "Theta": "Θ",
+    "kappa": "κ", "lambda": "λ", "Lambda": "Λ", "mu": "μ", "nu": "ν", "xi": "ξ", "pi": "π", "Pi": "Π",
+    "rho": "ρ", "sigma": "σ", "Sigma": "Σ", "tau": "τ", "phi": "φ", "varphi": "φ", "Phi": "Φ", "chi": "χ",
+    "psi": "ψ", "Psi": "Ψ", "omega": "ω", "Omega": "Ω",
 }  # fmt: skip
 
 _SYMBOLS = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textdollar": "$"}

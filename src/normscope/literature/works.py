@@ -67,8 +67,8 @@ class Term:
 class ClaimLine:
     """One claim of a paper, with the verdict measured here; None if it has not been run.
 
-    >>> ns.ClaimLine("growth", "The norm grows like the square root of the step.", None, "normscope replicate")
-    ClaimLine(id='growth', sentence='The norm grows like the square root of the step.', verdict=None,
+    >>> ns.ClaimLine("growth", "The norm grows like √t.", None, "normscope replicate")
+    ClaimLine(id='growth', sentence='The norm grows like √t.', verdict=None,
               command='normscope replicate', detail=None)
     """
 
@@ -83,8 +83,9 @@ class ClaimLine:
 class Paper(Tabular):
     """A paper, its key terms and summary, and the works around it; or a reading list, whose `work` is None.
 
-    `further` are works two citations away, or those of a reading list. `edges` are pairs (citing id, cited id)
-    among all works. `merged` says which works were found twice; `notes` what is missing and how old it is.
+    `further` are works two citations away, or those of a reading list. `edges` are pairs (citing id, cited
+    id) among all works. `merged` says which works were found twice; `notes` what is missing, and
+    how old answers are.
 
     >>> found = ns.paper("2010.09697")
     >>> len(found.references), len(found.citations), found.summary_by

@@ -9,7 +9,7 @@ _ENTRY = re.compile(r"@\s*([A-Za-z]+)\s*([{(])")
 _KEY = re.compile(r"\s*([^\s,={}\"]*)\s*,")
 _NAME = re.compile(r"[\s,]*([^\s={},()\"#%]+)\s*=\s*")
 _BARE = re.compile(r"[^\s,{}()\"#]+")
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 @dataclass(frozen=True)

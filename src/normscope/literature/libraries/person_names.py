@@ -7,7 +7,30 @@ import re
 from normscope.literature.latex_text import plain_text
 
 _PARTICLES = frozenset(
-    "von van der den de del della di da dos du la le ter ten zu zur af al el bin ibn".split()
+    (
+        "von",
+        "van",
+        "der",
+        "den",
+        "de",
+        "del",
+        "della",
+        "di",
+        "da",
+        "dos",
+        "du",
+        "la",
+        "le",
+        "ter",
+        "ten",
+        "zu",
+        "zur",
+        "af",
+        "al",
+        "el",
+        "bin",
+        "ibn",
+    )
 )
 
 

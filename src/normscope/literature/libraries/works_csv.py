@@ -15,7 +15,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(works: Sequence[Work]) -> str:
-    """One row per work. A cell that a spreadsheet would run as a formula begins with an apostrophe instead."""
+    """One row per work; a cell that a spreadsheet would run as a formula begins with an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -1,1 +1,1 @@
-"""A paper or a library as one result: bundled, kept or fetched works, merged, with key terms and a summary."""
+"""A paper or a library as one result: works merged, with key terms and a summary."""

@@ -6,20 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from normscope.literature.merging import merge
 from normscope.literature.papers.corpora import BUNDLED, corpus_named
-from normscope.literature.sources.neighbourhood import Found
+from normscope.literature.sources.found_works import Found
 from normscope.literature.terms.key_terms import key_terms
 from normscope.literature.terms.own_summary import summarize_with
 from normscope.literature.terms.summary import summarize
-from normscope.literature.works import BY_CENTRALITY, ClaimLine, Paper, Work
+from normscope.literature.works import BY_CENTRALITY, Paper, Work
 
 
-def assemble(
-    found: Found,
-    most: int,
-    corpus: str = BUNDLED,
-    command: str | None = None,
-    claims: Sequence[ClaimLine] = (),
-) -> Paper:
+def assemble(found: Found, most: int, corpus: str = BUNDLED, command: str | None = None) -> Paper:
     """Merge and cut what was found, and say what the work is about; the centre is None for a library."""
     merged = merge(found.works())
     by_id = {work.id: work for work in merged.works}
@@ -50,7 +44,6 @@ def assemble(
         edges=edges,
         merged=merged.said,
         notes=tuple(dict.fromkeys([*notes, *([remark] if remark else [])])),
-        claims=tuple(claims),
     )
 
 

@@ -6,7 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from normscope.literature.sources.neighbourhood import Found
+from normscope.literature.sources.found_works import Found
 from normscope.literature.work_making import make_work
 from normscope.literature.works import Work
 

@@ -1,4 +1,4 @@
-"""The documents that a paper's terms are compared with: bundled, the user's own, or the paper's neighbours."""
+"""What a paper's terms are compared with: the bundled corpus, the user's own, or its neighbours."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _documents(path: Path) -> Iterator[str]:
         yield from _folder(path)
     elif not path.exists():
         raise SourceNotFound(
-            f"the corpus {path} does not exist; expected a .jsonl file, a folder of texts, a library in .bib, .ris "
-            f"or .json, or one of the words {BUNDLED!r} and {NEIGHBOURS!r}"
+            f"the corpus {path} does not exist; expected a .jsonl file, a folder of texts, a library in "
+            f".bib, .ris or .json, or one of the words {BUNDLED!r} and {NEIGHBOURS!r}"
         )
     elif path.suffix.lower() in (".jsonl", ".ndjson"):
         yield from _lines(path)

@@ -60,7 +60,7 @@ def access_from_environment(
 
 
 def cache_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """The file that answers are kept in: in $NORMSCOPE_CACHE, or normscope's folder among the user's caches."""
+    """Where answers are kept: in $NORMSCOPE_CACHE, or in normscope's folder among the user's caches."""
     if own := environment.get("NORMSCOPE_CACHE"):
         return Path(own) / "literature.db"
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -9,7 +9,7 @@ from normscope.literature.works import Work
 
 @dataclass(frozen=True)
 class Known:
-    """A work as one service knows it: the ids of works that it cites, and how many cite it, if that is known."""
+    """A work as one service knows it, the ids of works that it cites, and how many works cite it."""
 
     work: Work
     cites: tuple[str, ...] = ()

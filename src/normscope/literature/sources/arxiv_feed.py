@@ -52,7 +52,7 @@ def _entry(body: bytes) -> Work | None:
 
 
 def _tree(body: bytes) -> ElementTree.Element:
-    """The elements of an answer without entities of its own: those can grow to any size when they are read."""
+    """The elements of an answer. Entities of its own are refused: they can grow to any size."""
     try:
         check = expat.ParserCreate()
         check.StartDoctypeDeclHandler = _refuse_doctype

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from normscope.literature.identifiers import ARXIV, OPENALEX, name_in, scheme
 from normscope.literature.merging import all_ids, merge
 from normscope.literature.sources.answers import Known, Neighbours
 from normscope.literature.sources.arxiv_feed import arxiv_work
+from normscope.literature.sources.found_works import Extent, Found
 from normscope.literature.sources.openalex import (
     openalex_by_doi,
     openalex_neighbours,
@@ -21,30 +21,6 @@ from normscope.literature.sources.semantic_scholar import semantic_scholar_neigh
 from normscope.literature.sources.services import Services
 from normscope.literature.works import Work
 from normscope.progress import Progress, silent
-
-
-@dataclass
-class Found:
-    """Works before they are merged, pairs (citing id, cited id), and notes."""
-
-    centre: list[Work] = field(default_factory=list)
-    references: list[Work] = field(default_factory=list)
-    citations: list[Work] = field(default_factory=list)
-    further: list[Work] = field(default_factory=list)
-    edges: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def works(self) -> list[Work]:
-        """All works, the centre first."""
-        return [*self.centre, *self.references, *self.citations, *self.further]
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How far to look: works two citations away too (`depth` 2), and the most works in all."""
-
-    depth: int = 1
-    most: int = 500
 
 
 def look_around(services: Services, work_id: str, extent: Extent, progress: Progress = silent) -> Found:
@@ -86,16 +62,19 @@ def look_further(services: Services, found: Found, around: Sequence[Known], exte
     _link(found, further or ())
     if len(wanted) > len(chosen):
         found.notes.append(
-            f"{len(wanted) - len(chosen):,} works two citations away were left out: --max-works is {extent.most:,}."
+            f"{len(wanted) - len(chosen):,} works two citations away were left out: "
+            f"--max-works is {extent.most:,}."
         )
 
 
 def around_library(services: Services, works: Sequence[Work]) -> tuple[list[Work], list[tuple[str, str]]]:
     """What OpenAlex adds to the works of a library, and which of them it says cite each other."""
     found = services.attempt(services.openalex, lambda: list(openalex_by_doi(services.openalex, works))) or []
+    own = {each for work in works for each in all_ids(work)}
+    met = [known for known in found if own.intersection(all_ids(known.work))]
     edges = Found()
-    _link(edges, found)
-    return [known.work for known in found], edges.edges
+    _link(edges, met)
+    return [known.work for known in met], edges.edges
 
 
 def _centres(services: Services, work_id: str) -> list[Known]:
@@ -134,11 +113,12 @@ def _add(found: Found, neighbours: Neighbours | None, name: str) -> list[Known]:
     found.edges += [(known.work.id, centre) for known in neighbours.citations]
     if neighbours.unread:
         found.notes.append(
-            f"{name} knows {neighbours.unread:,} more works that cite this one; --max-works reads more of them."
+            f"{name} knows {neighbours.unread:,} more works that cite this one; "
+            "a larger --max-works reads more of them."
         )
     return [*neighbours.references, *neighbours.citations]
 
 
 def _link(found: Found, around: Iterable[Known]) -> None:
-    """Note what the works around cite; pairs with works that are not shown are dropped when works are merged."""
+    """Note what the works around cite; citations of works that are not shown are dropped later."""
     found.edges += [(known.work.id, cited) for known in around for cited in known.cites]

@@ -40,7 +40,7 @@ def semantic_scholar_neighbours(service: Service, centre: Known, most: int) -> N
 
 
 def _listed(service: Service, own: str, what: str, field: str, most: int) -> Iterator[Known]:
-    """References or citing works, page by page, up to `most`; `data` is null if the publisher withholds them."""
+    """References or citing works, page by page, up to `most`; none if a publisher withholds them."""
     most, offset = min(most, LAST), 0
     while offset < most:
         query = {"fields": FIELDS, "limit": min(PAGE, most - offset), "offset": offset}

@@ -1,4 +1,4 @@
-"""Ask a service: with a pause between requests, bounded answers, bounded retries, and what is kept from before."""
+"""Ask a service: pauses between requests, bounded answers, bounded retries, answers kept from before."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class Services:
         if failures and all(isinstance(failure, NoConnection) for failure in failures):
             return ServiceError(
                 f"{asked_for} is neither bundled nor kept from before, and cannot be fetched: {failures[0]}. "
-                "Connect to the internet and try again; bundled works (2010.09697) and works seen before open without"
+                "Connect to the internet and try again; bundled works (2010.09697) and works that were "
+                "fetched before open offline"
             )
         return ServiceError(f"{asked_for} could not be fetched: {'; '.join(map(str, failures))}")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from normscope.literature.terms.word_sets import word_set
+
 _INTRODUCED = re.compile(r"\(\s*([A-Z][A-Za-z0-9-]{0,9}?)(s?)\s*\)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 LONGEST = 8  # words of an expansion
-_SMALL = frozenset("of the and for in on to a an with by".split())
+_SMALL = word_set("of the and for in on to a an with by")
 
 
 def expansions(text: str) -> dict[str, str]:
@@ -16,7 +18,7 @@ def expansions(text: str) -> dict[str, str]:
     >>> expansions("gradient descent (GD) and large language models (LLMs), unlike others (BERT)")
     {'GD': 'gradient descent', 'LLM': 'large language models'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for match in _INTRODUCED.finditer(text):
         letters = [letter.lower() for letter in match[1] if letter.isupper()]
         expansion = _expansion(text[: match.start()], letters) if len(letters) > 1 else None

@@ -31,7 +31,7 @@ class Candidate:
         return self.spellings.total()
 
     def lookups(self, key: str) -> set[str]:
-        """Under which spellings a table of frequencies may have the term: singular, plural, hyphens, acronym."""
+        """Spellings under which a table of frequencies may have the term: singular, plural, acronym."""
         found = {key, f"{key}s"}
         for spelling in self.spellings:
             lower = spelling.lower()
@@ -40,7 +40,7 @@ class Candidate:
 
 
 def candidates(texts: Sequence[str]) -> dict[str, Candidate]:
-    """Count every word and pair that can be a term, by key; a word that occurs in one pair only is left out."""
+    """Count every word and pair that can be a term, by key; not a word that only one pair contains."""
     words: dict[str, Candidate] = defaultdict(Candidate)
     pairs: dict[str, Candidate] = defaultdict(Candidate)
     inside: dict[str, Counter[str]] = defaultdict(Counter)

@@ -1,12 +1,12 @@
 """Key terms of a text by TF-IDF over words and pairs of words.
 
 The score of a term is its count in the text times log((1 + n) / (1 + documents)), where n is the number of
-documents of the corpus and `documents` how many of them contain the term. A pair or a hyphenated word counts
-one and a half times: it says more than a word that occurs as often. All scores of a text are then divided by the
-root of the sum of their squares, so that they lie between 0 and 1.
+documents of the corpus and `documents` how many of them contain the term. A pair or a hyphenated word
+counts one and a half times: it says more than a word that occurs as often. All scores of a text are then
+divided by the root of the sum of their squares, so that they lie between 0 and 1.
 
-scikit-learn's TfidfVectorizer computes the same sums, but knows neither plurals nor acronyms nor which pairs are
-terms, and would load SciPy and NumPy for one short text.
+scikit-learn's TfidfVectorizer computes the same sums, but knows neither plurals nor acronyms nor which
+pairs are terms, and would load SciPy and NumPy for one short text.
 """
 
 from __future__ import annotations

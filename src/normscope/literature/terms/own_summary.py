@@ -26,7 +26,8 @@ def summarize_with(command: str, abstract: str, patience: float = PATIENCE) -> t
         raise UsageError(f"--summarize: {words[0]!r} could not be run: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
         raise LiteratureError(
-            f"--summarize: {command!r} gave no answer within {patience:g} s; try it alone, or leave --summarize out"
+            f"--summarize: {command!r} gave no answer within {patience:g} s; try it alone, or leave "
+            "--summarize out"
         ) from None
     if done.returncode:
         said = printable((done.stderr or done.stdout).strip()[-300:]) or "it printed nothing"

@@ -1,8 +1,8 @@
 """An extractive summary: the two or three sentences of an abstract that are most central to it.
 
-Biased LexRank (Otterbacher, Erkan and Radev, 2009): sentences are vectors of TF-IDF weights, linked by the cosine
-between them; a random walk follows the links, and now and then jumps to a sentence that resembles the title.
-Central sentences are visited more often. Nothing is rephrased.
+Biased LexRank (Otterbacher, Erkan and Radev, 2009): sentences are vectors of TF-IDF weights, linked by the
+cosine between them; a random walk follows the links, and now and then jumps to a sentence that resembles
+the title. Central sentences are visited more often. Nothing is rephrased.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def runs(text: str, known: Known, phrases: Collection[tuple[str, ...]] = ()) -> 
 def _is_headline(sentence: str) -> bool:
     """Whether capitals mean nothing, because most words of a sentence have them."""
     words = [word for word in _WORD.findall(sentence) if len(word) > SHORT]
-    return sum(word[0].isupper() for word in words) * 2 > len(words)
+    capitals: int = sum(word[0].isupper() for word in words)
+    return 2 * capitals > len(words)
 
 
 def _token(word: str, plain_capital: bool, known: Known) -> Token:

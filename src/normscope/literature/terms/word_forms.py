@@ -5,22 +5,25 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
+from normscope.literature.terms.word_sets import word_set
+
 Known = Callable[[str], int]
 """In how many documents a spelling is; 0 if it is not known."""
 
 IRREGULAR = {
     "analyses": "analysis", "automata": "automaton", "axes": "axis", "bases": "basis", "biases": "bias",
-    "children": "child", "corpora": "corpus", "criteria": "criterion", "crises": "crisis", "diagnoses": "diagnosis",
-    "formulae": "formula", "genera": "genus", "hypotheses": "hypothesis", "indices": "index", "lemmata": "lemma",
-    "lives": "life", "matrices": "matrix", "maxima": "maximum", "media": "medium", "men": "man", "mice": "mouse",
-    "minima": "minimum", "optima": "optimum", "phenomena": "phenomenon", "quanta": "quantum", "radii": "radius",
-    "schemata": "schema", "simplices": "simplex", "spectra": "spectrum", "stimuli": "stimulus",
-    "syntheses": "synthesis", "theses": "thesis", "vertices": "vertex", "women": "woman",
-    "leaves": "leaf", "halves": "half", "bacteria": "bacterium", "nuclei": "nucleus", "loci": "locus",
+    "children": "child", "corpora": "corpus", "criteria": "criterion", "crises": "crisis",
+    "diagnoses": "diagnosis", "formulae": "formula", "genera": "genus", "hypotheses": "hypothesis",
+    "indices": "index", "lemmata": "lemma", "lives": "life", "matrices": "matrix", "maxima": "maximum",
+    "media": "medium", "men": "man", "mice": "mouse", "minima": "minimum", "optima": "optimum",
+    "phenomena": "phenomenon", "quanta": "quantum", "radii": "radius", "schemata": "schema",
+    "simplices": "simplex", "spectra": "spectrum", "stimuli": "stimulus", "syntheses": "synthesis",
+    "theses": "thesis", "vertices": "vertex", "women": "woman", "leaves": "leaf", "halves": "half",
+    "bacteria": "bacterium", "nuclei": "nucleus", "loci": "locus",
 }  # fmt: skip
-NO_PLURALS = frozenset(
-    "always bayes bias canvas chaos corps gas kudos lens news series species pancreas atlas alias alps aids sars "
-    "las pos laos texas kansas diabetes thales mars paris james".split()
+NO_PLURALS = word_set(
+    "always bayes bias canvas chaos corps gas kudos lens news series species pancreas atlas alias alps aids "
+    "sars las pos laos texas kansas diabetes thales mars paris james"
 )
 _KEPT_ENDINGS = ("ss", "us", "is", "ics", "'s")
 

@@ -1,0 +1,128 @@
+"""normscope paper: what a paper is about, what it cites, who cites it, and whether its claims hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli.option_groups import gathers
+from normscope.cli.options import JsonFlag
+from normscope.cli.output import console, print_file, print_json, print_notes, print_table, progress_bar
+from normscope.cli.paper_options import Export, Page, PaperArgument, Results, network, reading
+from normscope.errors import UsageError
+from normscope.words import printable
+
+if TYPE_CHECKING:
+    from normscope.literature.works import ClaimLine, Paper
+
+EXAMPLES = (
+    "normscope paper 2010.09697 -o paper.html",
+    "normscope paper 2305.13673 --depth 2 --export works.bib",
+    "normscope paper refs.bib -o reading-list.html",
+    "normscope paper 10.1162/tacl_a_00306 --summarize 'llm -m MODEL'",
+)
+
+SHOWN_TERMS = 12
+RESULTS = Path("replication", "results.json")
+NOT_RUN = "not yet run here"
+
+
+@gathers(text=reading, around=network)
+def paper(
+    source: PaperArgument,
+    text: dict[str, Any],
+    around: dict[str, Any],
+    output: Page = None,
+    export: Export = None,
+    results: Results = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show a paper: summary, key terms, the works around it, its claims.
+
+    2010.09697 is bundled and opens offline; other papers are asked of arXiv, OpenAlex and Semantic Scholar,
+    and answers are kept. A library of papers becomes one network.
+    """
+    from normscope.literature.papers.paper import paper as look_up
+
+    if export:
+        from normscope.literature.libraries.library_files import check_writable
+
+        check_writable(export)
+    with progress_bar("reading") as progress:
+        found = look_up(source, **text, **around, progress=progress)
+    found = replace(found, claims=_claims(found, results))
+    written = _write(found, output, export)
+    if json:
+        print_json(found.to_dict() | {name: written.get(name) for name in ("output", "export")})
+    else:
+        _print(found)
+        for name, path in written.items():
+            print_file(name, path, json)
+
+
+def _claims(found: Paper, results: Path | None) -> tuple[ClaimLine, ...]:
+    """What is known about the claims of a paper, with verdicts from a file of results if there is one."""
+    from normscope.literature.works import ClaimLine
+
+    if results is not None and not results.is_file():
+        raise UsageError(f"--results: {results} does not exist; 'normscope replicate' writes such a file")
+    given = results or (RESULTS if RESULTS.is_file() else None)
+    lines: tuple[Any, ...] = ()
+    for each in (found.work.id, *found.work.other_ids) if found.work else ():
+        lines = lines or _claim_lines(each, given)
+    if results is not None and not lines:
+        raise UsageError("--results has no effect: no claims of this paper are known; leave it out")
+    return tuple(ClaimLine(line.id, line.sentence, line.verdict, line.command, line.detail) for line in lines)
+
+
+def _claim_lines(work_id: str, results: Path | None) -> tuple[Any, ...]:
+    """The lines of a paper's claims; none where this version has no claims to run."""
+    try:
+        claims = import_module("normscope.replication.claim_lines")
+    except ModuleNotFoundError:
+        return ()
+    return tuple(claims.claim_lines(work_id, results))
+
+
+def _write(found: Paper, output: Path | None, export: Path | None) -> dict[str, Path]:
+    """Write what was asked for: the page, the works; which is where."""
+    written = {}
+    if output:
+        # The page is a module of its own, so that a terminal does not wait for it.
+        page = import_module("normscope.views.literature.paper_page")
+        written["output"] = page.write_paper_page(found, output)
+    if export:
+        from normscope.literature.libraries.library_files import write_library
+
+        written["export"] = write_library(found.works, export)
+    return written
+
+
+def _print(found: Paper) -> None:
+    say = console().print
+    if found.work:
+        facts = [", ".join(found.work.authors), str(found.work.year or ""), found.work.venue or ""]
+        say(printable(found.work.title), style="bold", markup=False)
+        say(printable(" · ".join(fact for fact in facts if fact)), markup=False)
+        say(printable("  ".join(address for _, address in found.work.links)), markup=False)
+    if found.summary:
+        say()
+        for sentence in found.summary:
+            say(printable(sentence), markup=False)
+        say(f"(summary by {printable(found.summary_by)})", style="dim", markup=False)
+    say()
+    rows = [(term.term, f"{term.score:.3f}", term.count) for term in found.terms[:SHOWN_TERMS]]
+    print_table(("key term", "tf-idf", "count"), rows)
+    say(f"\n{_counts(found)}")
+    for claim in found.claims:
+        say(printable(f"{claim.verdict or NOT_RUN}: {claim.sentence}  {claim.command}"), markup=False)
+    print_notes([*found.merged, *found.notes])
+
+
+def _counts(found: Paper) -> str:
+    if not found.work:
+        return f"{len(found.further):,} works, {len(found.edges):,} citations among them"
+    further = f", {len(found.further):,} further away" if found.further else ""
+    return f"{len(found.references):,} references, {len(found.citations):,} citing works{further}"

@@ -61,7 +61,7 @@ def small_paper(**changes):
         "merged": ("“Citing work 0” was found twice, as of 2021 and 2022.",),
         "notes": ("Citations as of 2025-01-01, from the cache.",),
         "claims": (
-            ClaimLine("growth", "The norm grows.", "confirmed", "normscope replicate growth", "exponent 0.49"),
+            ClaimLine("growth", "The norm grows.", "confirmed", "normscope replicate", "exponent 0.49"),
             ClaimLine("align", "Updates align.", "artefact", "normscope replicate align"),
             ClaimLine("open", "Models saturate.", None, "normscope replicate open"),
         ),

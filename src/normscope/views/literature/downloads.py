@@ -32,5 +32,5 @@ def _entries(works: Sequence[Work]) -> tuple[list[str], list[str], list[str], li
         else [],  # written together: their keys must differ
         [WRITERS[".ris"]((work,)) for work in works],
         [WRITERS[".csv"]((work,)).removeprefix(header) for work in works],
-        [json.dumps(item, ensure_ascii=False, indent=1) for item in items],
+        [json.dumps(item, ensure_ascii=False) for item in items],
     )

@@ -52,8 +52,8 @@ def mesh_repulsion(places: Floats, mass: Floats) -> Floats:
     low = places.min(axis=0)
     cell = max(float((places.max(axis=0) - low).max()) / (CELLS - 2), 1e-6)
     corners, shares = _shares((places - low) / cell)
-    density: Floats = np.bincount(corners.ravel(), (shares * mass[:, None]).ravel(), CELLS * CELLS) + 0.0
-    field = _field(density.reshape(CELLS, CELLS)) / cell
+    density = np.bincount(corners.ravel(), (shares * mass[:, None]).ravel(), CELLS * CELLS)
+    field = _field(density.astype(np.float64).reshape(CELLS, CELLS)) / cell
     gathered: Floats = (field.reshape(CELLS * CELLS, 2)[corners] * shares[:, :, None]).sum(axis=1)
     return gathered * mass[:, None]
 

@@ -14,8 +14,10 @@ function networkInput(view, box) {
     if (event.button !== 0) return;
     box.setPointerCapture(event.pointerId);
     fingers.set(event.pointerId, place(event));
-    if (fingers.size === 1) [held, travelled] = [view.at(...place(event), reach(event)), 0];
-    else [held, travelled, apart] = [-1, Infinity, spread()]; // two fingers zoom; lifting one of them selects nothing
+    if (fingers.size === 1) {
+      [held, travelled] = [view.at(...place(event), reach(event)), 0];
+      view.hold(held);
+    } else [held, travelled, apart] = [-1, Infinity, spread()]; // two fingers zoom; lifting one of them selects nothing
     if (fingers.size === 2) view.drop();
   });
   box.addEventListener("pointermove", (event) => {

@@ -22,26 +22,29 @@ function networkView(data, box, tell) {
 
   function draw() {
     asked = false;
-    const ratio = devicePixelRatio || 1;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, canvas.width, canvas.height);
     if (moving >= 0) { // only the dragged work changes: the rest is painted once and copied
-      if (!layer) {
-        layer = document.createElement("canvas");
-        [layer.width, layer.height] = [canvas.width, canvas.height];
-        const still = layer.getContext("2d");
-        still.scale(ratio, ratio);
-        picture.paint(pen(still), camera, width, height, moving);
-      }
+      layer = layer || rest(moving);
       context.drawImage(layer, 0, 0);
-      context.scale(ratio, ratio);
+      context.scale(ratio(), ratio());
       picture.paintMoving(pen(context), camera, width, height);
     } else {
-      context.scale(ratio, ratio);
+      context.scale(ratio(), ratio());
       picture.paint(pen(context), camera, width, height);
     }
     box.dataset.drawn = String(++turn);
     tell.drawn();
+  }
+  const ratio = () => devicePixelRatio || 1;
+  function rest(i) { // everything but one work and its citations
+    const still = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
+    const target = still.getContext("2d"), before = net.focus;
+    target.scale(ratio(), ratio());
+    net.focus = i;
+    picture.paint(pen(target), camera, width, height, i);
+    net.focus = before;
+    return still;
   }
   function pen(target) {
     return Object.assign(canvasPen(target), { family: getComputedStyle(document.body).fontFamily });
@@ -55,9 +58,8 @@ function networkView(data, box, tell) {
     redraw();
   }
   function measure() {
-    const ratio = devicePixelRatio || 1;
     [width, height] = [box.clientWidth, box.clientHeight];
-    [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+    [canvas.width, canvas.height] = [Math.round(width * ratio()), Math.round(height * ratio())];
     if (follows) fit();
     redraw();
   }
@@ -146,8 +148,11 @@ function networkView(data, box, tell) {
     changed();
     tell.reached(i);
   }
+  function hold(i) { // paints the rest before the first step of a drag needs it
+    layer = i < 0 ? null : rest(i);
+  }
   function drag(i, dx, dy) {
-    if (moving !== i) [moving, layer] = [i, null];
+    moving = i;
     tell.pointed(-1);
     net.x[i] += dx / camera.scale;
     net.y[i] += dy / camera.scale;
@@ -204,7 +209,7 @@ function networkView(data, box, tell) {
   measure();
   arrange("force", true);
   return {
-    net, camera, where, at, towards, zoom, pan, fit, select, point, go, drag, drop, show, arrange, svg, png,
+    net, camera, where, at, towards, zoom, pan, fit, select, point, go, hold, drag, drop, show, arrange, svg, png,
     size: (i) => picture.size(i, camera),
     atFit: () => camera.scale <= fitted * 1.001,
     recolour: () => { picture.readColours(); redraw(); },

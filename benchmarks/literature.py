@@ -80,7 +80,9 @@ def drags(page):
         visit.wait_for_timeout(2000)  # until the table is laid out
         for name, work in (("the paper itself", 0), ("a citing work", 100), ("a further work", 900)):
             times = visit.evaluate(DRAG, work)
-            shown = f"first {times[0]:.0f}, median {statistics.median(times):.0f}, slowest {max(times):.0f} ms"
+            shown = (
+                f"first {times[0]:.0f}, median {statistics.median(times):.0f}, slowest {max(times):.0f} ms"
+            )
             print(f"  drag of {name}, each step until drawn:  {shown} (a frame is 17 ms)")
         browser.close()
     return None

@@ -531,6 +531,7 @@ def test_the_page_says_what_the_paper_is():
     for words in ("William Merrill, Noah A. Smith", "EMNLP 2021", "2020-10", "2023-03-09", "cs.LG, cs.CL",
                   "CC BY 4.0",
                   "The ℓ₂ norm grows. It grows as √t.", "inductive biases", "Citations as of 2025-01-01",
+                  "Works by source, some from several: arxiv 26.",
                   "was found twice", "not yet run here", "normscope replicate open", "confirmed", "artefact",
                   "word for word"):  # fmt: skip
         assert words in text, words

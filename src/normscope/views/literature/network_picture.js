@@ -103,7 +103,7 @@ function networkPicture(net) {
     ring(pen, camera, net.focus, colours.ink, 3);
   }
   function ring(pen, camera, i, colour, gap) {
-    pen.disc(column(i, camera), row(i, camera), size(i, camera) + gap, null, colour, 1, 2);
+    if (net.visible[i]) pen.disc(column(i, camera), row(i, camera), size(i, camera) + gap, null, colour, 1, 2);
   }
   // The meaning of the colours, for pictures that leave the page.
   function legend(pen, words, width, height) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,9 @@ def _span(rows: list[WorkRow]) -> tuple[int, int] | None:
 def _notes(paper: Paper, graph: NetworkGraph, rows: list[WorkRow]) -> list[str]:
     """What was merged, what is missing, and what this page leaves out."""
     found = [clean(note) for note in (*paper.notes, *paper.merged)]
+    if sources := Counter(source for work in graph.works for source in work.sources):
+        counts = ", ".join(f"{clean(name)} {count:,}" for name, count in sources.most_common())
+        found.append(f"Works by source, some from several: {counts}.")
     if refused := refused_links(graph, rows):
         found.append(f"Links that are not shown because they are not http or https addresses: {refused:,}.")
     if graph.unplaced:

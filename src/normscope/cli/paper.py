@@ -39,7 +39,7 @@ def paper(
     results: Results = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show a paper: summary, key terms, the works around it, its claims.
+    """Show a paper: summary, key terms, works around it, claims.
 
     2010.09697 is bundled and opens offline; other papers are asked of arXiv, OpenAlex and Semantic Scholar,
     and answers are kept. A library of papers becomes one network.

@@ -14,6 +14,10 @@ MOST_AUTHORS = 1_000
 
 # Inline markup of publishers: italics, indices, small capitals, paragraphs, MathML.
 _MARKUP = re.compile(r"</?(?:jats:|mml:|m:)?(?:i|b|em|strong|sub|sup|scp|sc|tt|u|p|span|title|sec|math|mi|mn|mo|mrow|mtext|msub|msup)(?:\s[^<>]*)?/?>", re.IGNORECASE)  # fmt: skip  # noqa: E501
+# "Abstract" before an abstract, but not in "Abstract interpretation is …".
+_HEADING = re.compile(
+    r"^(?i:abstract)(?:[:.]\s+|\s+(?=(?:We|This|The|In|Here|Background|Objective|Purpose)\b))"
+)
 # Characters that reorder the text around them, or that nobody sees.
 _UNSEEN = re.compile(r"[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
@@ -42,7 +46,7 @@ def clean_title(value: Any) -> str | None:
 def clean_abstract(value: Any) -> str | None:
     """An abstract on one line; its LaTeX stays, and so do sentences."""
     text = clean(value, LONGEST_ABSTRACT)
-    return re.sub(r"^abstract[:.]?\s+(?=[A-Z])", "", text, flags=re.IGNORECASE) if text else None
+    return _HEADING.sub("", text) if text else None
 
 
 def clean_names(values: Any) -> tuple[str, ...]:

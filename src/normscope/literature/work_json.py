@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from normscope.literature.works import Paper, Work
+from normscope.literature.works import ClaimLine, Paper, Term, Work
+
+
+def plain_fields(value: Work | Term | ClaimLine) -> dict[str, Any]:
+    """The fields of a value by name, with lists in place of tuples."""
+    named = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    return {name: list(each) if isinstance(each, tuple) else each for name, each in named}
 
 
 def work_document(work: Work) -> dict[str, Any]:
     """A work in plain values; links are objects with label and url."""
-    plain = dataclasses.asdict(work)
-    return plain | {"links": [{"label": label, "url": url} for label, url in work.links]}
+    return plain_fields(work) | {"links": [{"label": label, "url": url} for label, url in work.links]}
 
 
 def paper_document(paper: Paper) -> dict[str, Any]:
@@ -19,7 +24,7 @@ def paper_document(paper: Paper) -> dict[str, Any]:
     fields = [field.name for field in dataclasses.fields(Work)]
     own = work_document(paper.work) if paper.work else dict.fromkeys(fields)
     return own | {
-        "terms": [dataclasses.asdict(term) for term in paper.terms],
+        "terms": [plain_fields(term) for term in paper.terms],
         "summary": list(paper.summary),
         "summary_by": paper.summary_by,
         "references": [work_document(work) for work in paper.references],
@@ -28,5 +33,5 @@ def paper_document(paper: Paper) -> dict[str, Any]:
         "edges": [list(edge) for edge in paper.edges],
         "merged": list(paper.merged),
         "notes": list(paper.notes),
-        "claims": [dataclasses.asdict(claim) for claim in paper.claims],
+        "claims": [plain_fields(claim) for claim in paper.claims],
     }

@@ -40,7 +40,7 @@ def parse_bibtex(text: str) -> BibFile:
     while start := _ENTRY.search(text, at):
         kind = start[1].lower()
         if kind == "comment":
-            at = start.end()
+            at = _after_comment(text, start.end())
             continue
         try:
             fields, at = _fields(text, start.end(), kind, strings)
@@ -56,6 +56,14 @@ def parse_bibtex(text: str) -> BibFile:
         elif kind != "preamble":
             found.entries.append(BibEntry(kind, fields))
     return found
+
+
+def _after_comment(text: str, at: int) -> int:
+    """Where a comment in braces ends; if they are not balanced, it has no end of its own."""
+    try:
+        return _braced(text, at - 1)[1] if text[at - 1] == "{" else at
+    except _Broken:
+        return at
 
 
 def _fields(text: str, at: int, kind: str, strings: dict[str, str]) -> tuple[dict[str, str], int]:

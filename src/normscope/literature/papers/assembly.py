@@ -81,6 +81,6 @@ def _summary(centre: Work | None, command: str | None) -> tuple[tuple[str, ...],
     """The summary and who made it; nothing without an abstract."""
     if centre is None or not centre.abstract:
         return (), BY_CENTRALITY
-    if command:
+    if command is not None:
         return summarize_with(command, centre.abstract), command
     return summarize(centre.abstract, centre.title), BY_CENTRALITY

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from normscope.errors import LiteratureError, SourceNotFound, UsageError
 from normscope.literature.libraries.library_files import READERS, read_library
-from normscope.literature.terms.candidates import term_keys
 from normscope.literature.terms.frequencies import Frequencies, bundled_frequencies, counted
+from normscope.literature.terms.term_counts import term_keys
 from normscope.literature.works import Work
 
 BUNDLED, NEIGHBOURS = "bundled", "neighbours"

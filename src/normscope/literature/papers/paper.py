@@ -12,7 +12,7 @@ from normscope.literature.papers.assembly import assemble
 from normscope.literature.papers.bundled_works import bundled_work
 from normscope.literature.papers.corpora import BUNDLED
 from normscope.literature.sources.access import Access, access_from_environment
-from normscope.literature.sources.found_works import Extent, Found
+from normscope.literature.sources.found_works import Found, Reach
 from normscope.literature.works import Paper
 from normscope.option_checks import check_integer, check_kind, check_progress
 from normscope.progress import Progress, silent
@@ -54,7 +54,7 @@ def paper(
     name = _checked(source, offline, refresh)
     check_kind("corpus", corpus, (str, os.PathLike), "'bundled', 'neighbours' or a path")
     check_progress(progress)
-    extent = Extent(check_integer("depth", depth, 1, DEEPEST), check_integer("max_works", max_works, 1))
+    reach = Reach(check_integer("depth", depth, 1, DEEPEST), check_integer("max_works", max_works, 1))
     access = access_from_environment(offline, refresh)
     if _is_library(name):
         if summarize is not None:
@@ -65,10 +65,10 @@ def paper(
             raise UsageError("depth has no effect on a library; leave it out")
         found = _library(Path(name), access)
     else:
-        found = _one(parse_id(name), access, extent, progress)
+        found = _one(parse_id(name), access, reach, progress)
         if summarize is not None and not any(work.abstract for work in found.centre):
             raise LiteratureError(f"no abstract of {name} is known, so there is nothing to summarize")
-    return assemble(found, extent.most, os.fspath(corpus), summarize)
+    return assemble(found, reach.most, os.fspath(corpus), summarize)
 
 
 def _checked(source: object, offline: bool, refresh: bool) -> str:
@@ -85,19 +85,19 @@ def _is_library(name: str) -> bool:
     return Path(name).suffix.lower() in READERS and (Path(name).exists() or canonical_id(name) is None)
 
 
-def _one(work_id: str, access: Access, extent: Extent, progress: Progress) -> Found:
+def _one(work_id: str, access: Access, reach: Reach, progress: Progress) -> Found:
     """A work from what is bundled, or from the services, or from both."""
     bundled = bundled_work(work_id)
-    if bundled and not access.refresh and extent.depth == 1:
+    if bundled and not access.refresh and reach.depth == 1:
         return bundled
     # Loaded here: what is bundled needs no network, and the modules for it take as long as the work.
     from normscope.literature.sources.neighbourhood import look_around
     from normscope.literature.sources.services import Services
 
     if not bundled:
-        return look_around(Services(access), work_id, extent, progress)
+        return look_around(Services(access), work_id, reach, progress)
     try:
-        return bundled.joined(look_around(Services(access), work_id, extent, progress))
+        return bundled.joined(look_around(Services(access), work_id, reach, progress))
     except LiteratureError as failure:
         bundled.notes.append(f"Only what is bundled is shown: {failure}.")
         return bundled

@@ -8,7 +8,7 @@ from normscope.literature.works import Work
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownWork:
     """A work as one service knows it, the ids of works that it cites, and how many works cite it."""
 
     work: Work
@@ -20,11 +20,11 @@ class Known:
 class Neighbours:
     """The works around one work; `unread` counts citing works that were not asked for because of a limit."""
 
-    references: tuple[Known, ...] = ()
-    citations: tuple[Known, ...] = ()
+    references: tuple[KnownWork, ...] = ()
+    citations: tuple[KnownWork, ...] = ()
     unread: int = 0
 
 
-def unread(centre: Known, got: int, limit: int) -> int:
+def unread(centre: KnownWork, got: int, limit: int) -> int:
     """How many citing works were not asked for: none, unless the limit was reached."""
     return max(0, (centre.cited_by or 0) - got) if got >= limit else 0

@@ -35,7 +35,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Extent:
+class Reach:
     """How far to look: works two citations away too (`depth` 2), and the most works in all."""
 
     depth: int = 1

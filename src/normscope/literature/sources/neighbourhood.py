@@ -8,9 +8,9 @@ from functools import partial
 
 from normscope.literature.identifiers import ARXIV, OPENALEX, name_in, scheme
 from normscope.literature.merging import all_ids, merge
-from normscope.literature.sources.answers import Known, Neighbours
+from normscope.literature.sources.answers import KnownWork, Neighbours
 from normscope.literature.sources.arxiv_feed import arxiv_work
-from normscope.literature.sources.found_works import Extent, Found
+from normscope.literature.sources.found_works import Found, Reach
 from normscope.literature.sources.openalex import (
     openalex_by_doi,
     openalex_neighbours,
@@ -23,9 +23,9 @@ from normscope.literature.works import Work
 from normscope.progress import Progress, silent
 
 
-def look_around(services: Services, work_id: str, extent: Extent, progress: Progress = silent) -> Found:
+def look_around(services: Services, work_id: str, reach: Reach, progress: Progress = silent) -> Found:
     """Ask all services for a work and for the works around it; LiteratureError if none knows the work."""
-    steps = 3 + 2 + (extent.depth > 1)
+    steps = 3 + 2 + (reach.depth > 1)
     progress(0, steps, "looking for the work")
     centres = _centres(services, work_id)
     if not centres:
@@ -34,28 +34,28 @@ def look_around(services: Services, work_id: str, extent: Extent, progress: Prog
     progress(3, steps, "looking for citations")
     scholar = next((each for each in centres if "semanticscholar" in each.work.sources), None)
     alex = next((each for each in centres if "openalex" in each.work.sources), None)
-    around: list[Known] = []
+    around: list[KnownWork] = []
     if alex:
-        call = partial(openalex_neighbours, services.openalex, alex, extent.most)
+        call = partial(openalex_neighbours, services.openalex, alex, reach.most)
         around += _add(found, services.attempt(services.openalex, call), "OpenAlex")
     progress(4, steps, "looking for citations")
     if scholar:
-        call = partial(semantic_scholar_neighbours, services.scholar, scholar, extent.most)
+        call = partial(semantic_scholar_neighbours, services.scholar, scholar, reach.most)
         around += _add(found, services.attempt(services.scholar, call), "Semantic Scholar")
     _link(found, around)
-    if extent.depth > 1:
+    if reach.depth > 1:
         progress(5, steps, "looking further")
-        look_further(services, found, around, extent)
+        look_further(services, found, around, reach)
     found.notes += services.notes()
     progress(steps, steps, "")
     return found
 
 
-def look_further(services: Services, found: Found, around: Sequence[Known], extent: Extent) -> None:
+def look_further(services: Services, found: Found, around: Sequence[KnownWork], reach: Reach) -> None:
     """Add works that the works around cite, those that most of them cite first, up to the limit."""
     met = {each for work in found.works() for each in all_ids(work)}
     wanted = Counter(each for known in around for each in known.cites if each not in met)
-    room = max(0, extent.most - len(merge(found.works()).works))
+    room = max(0, reach.most - len(merge(found.works()).works))
     chosen = [each for each, _ in sorted(wanted.items(), key=lambda pair: (-pair[1], pair[0]))[:room]]
     further = services.attempt(services.openalex, lambda: list(openalex_works(services.openalex, chosen)))
     found.further += [known.work for known in further or ()]
@@ -63,7 +63,7 @@ def look_further(services: Services, found: Found, around: Sequence[Known], exte
     if len(wanted) > len(chosen):
         found.notes.append(
             f"{len(wanted) - len(chosen):,} works two citations away were left out: "
-            f"--max-works is {extent.most:,}."
+            f"--max-works is {reach.most:,}."
         )
 
 
@@ -77,9 +77,9 @@ def around_library(services: Services, works: Sequence[Work]) -> tuple[list[Work
     return [known.work for known in met], edges.edges
 
 
-def _centres(services: Services, work_id: str) -> list[Known]:
+def _centres(services: Services, work_id: str) -> list[KnownWork]:
     """The work as each service knows it. One that is asked later is told the ids that others gave."""
-    found: list[Known] = []
+    found: list[KnownWork] = []
     asked = ["arxiv", "scholar", "openalex"]
     if scheme(work_id) == OPENALEX:
         asked.reverse()
@@ -91,7 +91,7 @@ def _centres(services: Services, work_id: str) -> list[Known]:
     return sorted(found, key=lambda known: "arxiv" not in known.work.sources)
 
 
-def _centre(services: Services, name: str, ids: list[str]) -> Known | None:
+def _centre(services: Services, name: str, ids: list[str]) -> KnownWork | None:
     if name == "openalex":
         return services.attempt(services.openalex, lambda: openalex_work(services.openalex, ids))
     if name == "scholar":
@@ -99,10 +99,10 @@ def _centre(services: Services, name: str, ids: list[str]) -> Known | None:
     preprint = name_in(ids, ARXIV)
     if not preprint:
         return None
-    return services.attempt(services.arxiv, lambda: Known(arxiv_work(services.arxiv, preprint)))
+    return services.attempt(services.arxiv, lambda: KnownWork(arxiv_work(services.arxiv, preprint)))
 
 
-def _add(found: Found, neighbours: Neighbours | None, name: str) -> list[Known]:
+def _add(found: Found, neighbours: Neighbours | None, name: str) -> list[KnownWork]:
     """Add the works around the centre, and the citations that lead to it and from it."""
     if neighbours is None:
         return []
@@ -119,6 +119,6 @@ def _add(found: Found, neighbours: Neighbours | None, name: str) -> list[Known]:
     return [*neighbours.references, *neighbours.citations]
 
 
-def _link(found: Found, around: Iterable[Known]) -> None:
+def _link(found: Found, around: Iterable[KnownWork]) -> None:
     """Note what the works around cite; citations of works that are not shown are dropped later."""
     found.edges += [(known.work.id, cited) for known in around for cited in known.cites]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from normscope.literature.identifiers import ARXIV, DOI, OPENALEX, canonical_id, name_in, scheme
 from normscope.literature.merging import all_ids
-from normscope.literature.sources.answers import Known, Neighbours, unread
+from normscope.literature.sources.answers import KnownWork, Neighbours, unread
 from normscope.literature.sources.json_answers import (
     Document,
     inner,
@@ -30,7 +30,7 @@ FIELDS = (
 )
 
 
-def openalex_work(service: Service, ids: Sequence[str]) -> Known:
+def openalex_work(service: Service, ids: Sequence[str]) -> KnownWork:
     """The work that has one of these ids; arXiv's are asked for by the DOI that arXiv gives to a preprint."""
     for each in ids:
         if path := _path(each):
@@ -43,7 +43,7 @@ def openalex_work(service: Service, ids: Sequence[str]) -> Known:
     raise NotKnown("OpenAlex does not know this work")
 
 
-def openalex_neighbours(service: Service, centre: Known, most: int) -> Neighbours:
+def openalex_neighbours(service: Service, centre: KnownWork, most: int) -> Neighbours:
     """The works that a work cites, and up to `most` that cite it."""
     references = tuple(openalex_works(service, centre.cites))
     own = name_in(all_ids(centre.work), OPENALEX)
@@ -51,21 +51,21 @@ def openalex_neighbours(service: Service, centre: Known, most: int) -> Neighbour
     return Neighbours(references, citations, unread(centre, len(citations), min(most, LAST)))
 
 
-def openalex_works(service: Service, ids: Sequence[str]) -> Iterator[Known]:
+def openalex_works(service: Service, ids: Sequence[str]) -> Iterator[KnownWork]:
     """The works with these OpenAlex ids; those that OpenAlex has deleted are missing."""
     names = [each.partition(":")[2] for each in ids]
     for some in _batches(names):
         yield from _listed(service, f"openalex:{'|'.join(some)}", TOGETHER)
 
 
-def openalex_by_doi(service: Service, works: Sequence[Work]) -> Iterator[Known]:
+def openalex_by_doi(service: Service, works: Sequence[Work]) -> Iterator[KnownWork]:
     """What OpenAlex knows of works that have a DOI or an arXiv id."""
     dois = [doi for work in works if (doi := _doi(all_ids(work))) and not set(doi) & set("|,")]
     for some in _batches(dois):
         yield from _listed(service, f"doi:{'|'.join(some)}", PAGE)
 
 
-def _listed(service: Service, condition: str, most: int) -> Iterator[Known]:
+def _listed(service: Service, condition: str, most: int) -> Iterator[KnownWork]:
     """Works that a filter finds, page by page, up to `most`."""
     most = min(most, LAST)
     seen = 0
@@ -81,7 +81,7 @@ def _listed(service: Service, condition: str, most: int) -> Iterator[Known]:
             return
 
 
-def _known(result: Document) -> Known | None:
+def _known(result: Document) -> KnownWork | None:
     location = inner(result, "primary_location")
     work = make_work(
         NAME,
@@ -95,7 +95,7 @@ def _known(result: Document) -> Known | None:
         abstract=_abstract(result),
     )
     cites = tuple(each for cited in texts(result, "referenced_works") if (each := canonical_id(cited)))
-    return Known(work, cites, whole(result, "cited_by_count")) if work else None
+    return KnownWork(work, cites, whole(result, "cited_by_count")) if work else None
 
 
 def _arxiv_addresses(result: Document) -> list[str]:

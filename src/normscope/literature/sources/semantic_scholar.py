@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from normscope.literature.identifiers import ARXIV, DOI, S2
-from normscope.literature.sources.answers import Known, Neighbours, unread
+from normscope.literature.sources.answers import KnownWork, Neighbours, unread
 from normscope.literature.sources.json_answers import Document, inner, json_object, objects, text, whole
 from normscope.literature.sources.service import NotKnown, Service
 from normscope.literature.work_making import make_work
@@ -17,7 +17,7 @@ LAST = 9_999  # the service shows no more
 FIELDS = "title,abstract,venue,year,publicationDate,authors,externalIds"
 
 
-def semantic_scholar_work(service: Service, ids: Sequence[str]) -> Known:
+def semantic_scholar_work(service: Service, ids: Sequence[str]) -> KnownWork:
     """The work that has one of these ids."""
     for each in ids:
         if name := _name(each):
@@ -31,7 +31,7 @@ def semantic_scholar_work(service: Service, ids: Sequence[str]) -> Known:
     raise NotKnown("Semantic Scholar does not know this work")
 
 
-def semantic_scholar_neighbours(service: Service, centre: Known, most: int) -> Neighbours:
+def semantic_scholar_neighbours(service: Service, centre: KnownWork, most: int) -> Neighbours:
     """The works that a work cites, and up to `most` that cite it."""
     own = next(name for each in (centre.work.id, *centre.work.other_ids) if (name := _name(each)))
     references = tuple(_listed(service, own, "references", "citedPaper", LAST))
@@ -39,7 +39,7 @@ def semantic_scholar_neighbours(service: Service, centre: Known, most: int) -> N
     return Neighbours(references, citations, unread(centre, len(citations), min(most, LAST)))
 
 
-def _listed(service: Service, own: str, what: str, field: str, most: int) -> Iterator[Known]:
+def _listed(service: Service, own: str, what: str, field: str, most: int) -> Iterator[KnownWork]:
     """References or citing works, page by page, up to `most`; none if a publisher withholds them."""
     most, offset = min(most, LAST), 0
     while offset < most:
@@ -54,7 +54,7 @@ def _listed(service: Service, own: str, what: str, field: str, most: int) -> Ite
         offset = following
 
 
-def _known(paper: Document) -> Known | None:
+def _known(paper: Document) -> KnownWork | None:
     names = inner(paper, "externalIds")
     own, corpus = text(paper, "paperId"), whole(names, "CorpusId")
     work = make_work(
@@ -72,7 +72,7 @@ def _known(paper: Document) -> Known | None:
         published=paper.get("publicationDate"),
         abstract=paper.get("abstract"),
     )
-    return Known(work, cited_by=whole(paper, "citationCount")) if work else None
+    return KnownWork(work, cited_by=whole(paper, "citationCount")) if work else None
 
 
 def _name(each: str) -> str | None:

@@ -21,6 +21,8 @@ from normscope.words import printable
 
 _T = TypeVar("_T")
 
+MISS = b""  # kept in place of an answer: the service does not have this
+MISS_HOLDS = 86_400.0  # seconds; a new work may be known tomorrow
 LARGEST = 50_000_000  # bytes of an answer
 LONGEST_WAIT = 60.0  # seconds that a service can make us wait before we give up
 LONGEST_ANSWER = 120.0  # seconds that one answer may take
@@ -69,19 +71,26 @@ class Service:
                 return known
         if self._access.offline:
             raise NoConnection(f"{self.name} was not asked (--offline), and has not answered this before")
-        body, parsed = self._patiently(address, parse)
+        try:
+            body, parsed = self._patiently(address, parse)
+        except NotKnown:
+            self._cache.store(address, MISS)
+            raise
         self._cache.store(address, body)
         return parsed
 
     def _kept(self, address: str, parse: Callable[[bytes], _T]) -> _T | None:
-        found = self._cache.load(address)
-        if found is None:
+        body, moment = self._cache.load(address) or (None, 0.0)
+        old = time.time() - moment > MISS_HOLDS and not self._access.offline
+        if body is None or (body == MISS and old):
             return None
         try:
-            parsed = parse(found[0])
+            parsed = parse(body) if body != MISS else None
         except Unreadable:  # kept by a version that read it in another way
             return None
-        self.oldest = min(found[1], self.oldest or found[1])
+        self.oldest = min(moment, self.oldest or moment)
+        if parsed is None and body == MISS:
+            raise NotKnown(f"{self.name} does not know this work")
         return parsed
 
     def _patiently(self, address: str, parse: Callable[[bytes], _T]) -> tuple[bytes, _T]:

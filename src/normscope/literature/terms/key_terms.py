@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from normscope.literature.terms.candidates import Candidate, candidates
 from normscope.literature.terms.frequencies import Frequencies, bundled_frequencies
+from normscope.literature.terms.term_counts import TermCount, candidates
 from normscope.literature.works import Term
 
 MOST = 60  # terms that are kept
@@ -36,11 +36,11 @@ def key_terms(texts: Sequence[str], corpus: Frequencies | None = None, most: int
     )
 
 
-def _size(candidate: Candidate) -> float:
+def _size(candidate: TermCount) -> float:
     return COMPOUND if any(" " in each or "-" in each for each in candidate.spellings) else 1.0
 
 
-def _term(candidate: Candidate, score: float, documents: int) -> Term:
+def _term(candidate: TermCount, score: float, documents: int) -> Term:
     spellings = candidate.spellings
     shown = max(spellings, key=lambda each: (spellings[each], not each.islower(), -len(each), each))
     forms = [shown, *sorted(set(spellings) - {shown}), *([candidate.acronym] if candidate.acronym else [])]

@@ -8,12 +8,11 @@ from normscope.literature.terms.word_sets import word_set
 
 ALWAYS_GO_ON = word_set(
     "e.g i.e cf c.f vs viz fig figs eq eqs sec secs ref refs ch chap no nos vol pp p st ca dr mr mrs ms prof "
-    "w.r.t resp approx thm lem prop def tab"
+    "w.r.t i.i.d a.k.a s.t resp approx thm lem prop def tab"
 )
 """Abbreviations that never end a sentence: what follows belongs to them."""
 MAY_END = word_set(
-    "al etc jr sr inc ltd co corp dept univ i.i.d a.k.a s.t u.s u.k ph.d app "
-    "jan feb mar apr jun jul aug sep sept oct nov dec"
+    "al etc jr sr inc ltd co corp dept univ u.s u.k ph.d app jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 """Abbreviations that end a sentence only if a capital letter follows."""
 

@@ -65,7 +65,7 @@ PROSE_WORDS = word_set(
     examines examining example examples exceed exceeds excellent excess exhibit exhibited exhibits exist
     existed existence existing exists expand expect expected expensive experience experimental explain
     explained explaining explains explanation exploit exploited exploits explore explored explores
-    exploring expose extend extended extending extends extensive extent face faces facilitate facilitates
+    exploring expose extend extended extending extends extensive reach face faces facilitate facilitates
     fact fail fails failure fair fairly fall falls familiar far fashion feasible figure find finding
     findings finds fit fits five-fold focus focused focuses focusing follow followed following follows
     former formulate forward found four-fold free frequent fresh fulfil full fully fundamental furnish

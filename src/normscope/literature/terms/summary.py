@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from normscope.literature.latex_text import plain_text
 from normscope.literature.terms.acronyms import expand, expansions
-from normscope.literature.terms.candidates import term_keys
 from normscope.literature.terms.frequencies import Frequencies, bundled_frequencies
 from normscope.literature.terms.sentences import split_sentences
+from normscope.literature.terms.term_counts import term_keys
 
 JUMP = 0.5  # how often the walk jumps; most of the words of a title are what its abstract is about
 STEPS = 60  # of the walk; halving at each step, what is left of the start is below 1e-15

@@ -19,7 +19,7 @@ OVERSHADOWED = 0.1  # of the frequency of a pair that shares a word with it
 
 
 @dataclass
-class Candidate:
+class TermCount:
     """A term while it is counted: how often each spelling occurs, and which acronym stands for it."""
 
     spellings: Counter[str] = field(default_factory=Counter)
@@ -39,10 +39,10 @@ class Candidate:
         return found | ({self.acronym.lower(), f"{self.acronym.lower()}s"} if self.acronym else set())
 
 
-def candidates(texts: Sequence[str]) -> dict[str, Candidate]:
+def candidates(texts: Sequence[str]) -> dict[str, TermCount]:
     """Count every word and pair that can be a term, by key; not a word that only one pair contains."""
-    words: dict[str, Candidate] = defaultdict(Candidate)
-    pairs: dict[str, Candidate] = defaultdict(Candidate)
+    words: dict[str, TermCount] = defaultdict(TermCount)
+    pairs: dict[str, TermCount] = defaultdict(TermCount)
     inside: dict[str, Counter[str]] = defaultdict(Counter)
     beside: dict[str, set[str]] = defaultdict(set)
     acronyms = _acronyms(texts)
@@ -111,7 +111,7 @@ def _pair(a: Token, b: Token) -> tuple[str, str]:
 
 
 def _count_pair(
-    a: Token, b: Token, pairs: dict[str, Candidate], inside: dict[str, Counter[str]]
+    a: Token, b: Token, pairs: dict[str, TermCount], inside: dict[str, Counter[str]]
 ) -> str | None:
     if not _makes_pair(a, b):
         return None
@@ -122,7 +122,7 @@ def _count_pair(
     return key
 
 
-def _is_term(key: str, pair: Candidate, pairs: Mapping[str, Candidate], beside: set[str]) -> bool:
+def _is_term(key: str, pair: TermCount, pairs: Mapping[str, TermCount], beside: set[str]) -> bool:
     """Whether a pair is more than two words that happened to meet."""
     if pair.acronym:
         return True
@@ -134,9 +134,9 @@ def _is_term(key: str, pair: Candidate, pairs: Mapping[str, Candidate], beside: 
     return documents > 0 and all(documents >= OVERSHADOWED * _documents(each, pairs[each]) for each in beside)
 
 
-def _documents(key: str, candidate: Candidate) -> int:
+def _documents(key: str, candidate: TermCount) -> int:
     return bundled_frequencies().of(candidate.lookups(key))
 
 
-def _always_inside(count: int, inside: Counter[str], kept: Mapping[str, Candidate]) -> bool:
+def _always_inside(count: int, inside: Counter[str], kept: Mapping[str, TermCount]) -> bool:
     return any(times >= count for key, times in inside.items() if key in kept)

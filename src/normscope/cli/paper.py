@@ -50,10 +50,14 @@ def paper(
         from normscope.literature.libraries.library_files import check_writable
 
         check_writable(export)
+    if output:
+        from normscope.views.page.offline_file import check_place
+
+        check_place(output)
     with progress_bar("reading") as progress:
         found = look_up(source, **text, **around, progress=progress)
     found = replace(found, claims=_claims(found, results))
-    written = _write(found, output, export)
+    written = _write(found, Path(source).name, output, export)
     if json:
         print_json(found.to_dict() | {name: written.get(name) for name in ("output", "export")})
     else:
@@ -86,13 +90,13 @@ def _claim_lines(work_id: str, results: Path | None) -> tuple[Any, ...]:
     return tuple(claims.claim_lines(work_id, results))
 
 
-def _write(found: Paper, output: Path | None, export: Path | None) -> dict[str, Path]:
-    """Write what was asked for: the page, the works; which is where."""
+def _write(found: Paper, name: str, output: Path | None, export: Path | None) -> dict[str, Path]:
+    """Write what was asked for: the page, the works; which is where. A reading list has `name` for a title."""
     written = {}
     if output:
-        # The page is a module of its own, so that a terminal does not wait for it.
-        page = import_module("normscope.views.literature.paper_page")
-        written["output"] = page.write_paper_page(found, output)
+        from normscope.views.literature.paper_page import write_paper_page
+
+        written["output"] = write_paper_page(found, output, title=None if found.work else name)
     if export:
         from normscope.literature.libraries.library_files import write_library
 

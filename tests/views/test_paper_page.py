@@ -336,6 +336,8 @@ def test_years_filter_and_say_what_has_no_year(visit):
     assert set(found) == {w.title for w in GRAPH.works if w.year and 1990 <= w.year <= 2010}
     assert "1 without a year left out" in visit.page.locator("#count").inner_text()
     assert len(filtered(visit, **{"from": 3000, "to": ""})) == 0
+    assert filtered(visit, **{"from": 2020, "to": 2010}) == []
+    assert "the first year is after the last" in visit.page.locator("#count").inner_text()
 
 
 @pytest.mark.browser
@@ -600,6 +602,23 @@ def test_the_bundled_paper_in_the_browser(browser, tmp_path):
         assert visit.page.locator("#table tbody tr").count() == 73
         assert len(filtered(visit, text="Merrill")) > 1
         assert visit.complaints == [] and visit.requests == []
+
+
+@pytest.mark.browser
+def test_very_many_citations_are_painted_when_the_picture_rests(browser, tmp_path):
+    pairs = [(a, b) for a in range(180) for b in range(180) if (7 * a + b) % 2]
+    path = write_paper_page(reading_list(180, pairs), tmp_path / "dense.html")
+    with PaperVisit(browser, path, reduced_motion="reduce", **DESKTOP) as visit:
+        visit.page.wait_for_timeout(300)
+        assert visit.net("hurried") is False and visit.net("edges.length") > 30_000
+        frame = visit.page.locator("#picture").bounding_box()
+        visit.page.mouse.move(frame["x"] + 12, frame["y"] + 12)
+        visit.page.mouse.down()
+        visit.page.mouse.move(frame["x"] + 60, frame["y"] + 60)
+        assert visit.net("hurried") is True
+        visit.page.mouse.up()
+        visit.page.wait_for_timeout(600)
+        assert visit.net("hurried") is False and visit.complaints == []
 
 
 @pytest.mark.browser

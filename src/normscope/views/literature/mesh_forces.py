@@ -8,14 +8,16 @@ half a second.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.views.literature.force_layout import GRAVITY
+
 Floats = NDArray[np.float64]
 
 CELLS = 96
-GRAVITY = 0.08
 
 
 def settled_on_mesh(
@@ -77,13 +79,10 @@ def _field(density: Floats) -> Floats:
     return np.stack(parts, axis=2)
 
 
-_cached: list[NDArray[np.complex128]] = []
-
-
-def _kernels() -> list[NDArray[np.complex128]]:
-    if not _cached:
-        offsets = np.fft.fftfreq(2 * CELLS, 1 / (2 * CELLS))
-        square = offsets[:, None] ** 2 + offsets[None, :] ** 2
-        square[0, 0] = 1.0
-        _cached.extend(np.fft.rfft2(axis / square) for axis in (offsets[:, None], offsets[None, :]))
-    return _cached
+@cache
+def _kernels() -> tuple[NDArray[np.complex128], ...]:
+    """The transforms of x/|r|² and y/|r|²."""
+    offsets = np.fft.fftfreq(2 * CELLS, 1 / (2 * CELLS))
+    square = offsets[:, None] ** 2 + offsets[None, :] ** 2
+    square[0, 0] = 1.0
+    return tuple(np.fft.rfft2(axis / square) for axis in (offsets[:, None], offsets[None, :]))

@@ -79,7 +79,7 @@ function networkPicture(net) {
     const near = net.focus < 0 ? null : net.near[net.focus], f = net.focus;
     const faint = near ? 0.35 : 1, strength = Math.min(0.8, Math.max(0.06, 900 / net.edges.length));
     if (net.layout === "years") years(pen, camera, width, height);
-    citations(pen, camera, width, height, (a, b) => a !== f && b !== f && a !== moving && b !== moving, colours.edge, 1, strength * faint);
+    if (!net.hurried) citations(pen, camera, width, height, (a, b) => a !== f && b !== f && a !== moving && b !== moving, colours.edge, 1, strength * faint);
     for (let i = 0; i < net.n; i++) {
       const x = column(i, camera), y = row(i, camera);
       if (i === moving || outside(x, y, 26, width, height)) continue;

@@ -7,7 +7,7 @@ function networkView(data, box, tell) {
     n, x: new Float64Array(n), y: new Float64Array(n), radius: data.radius, role: data.role, label: data.label, edges: data.edges,
     ticks: data.ticks, visible: new Uint8Array(n).fill(1), near: Array.from({ length: n }, () => new Set()),
     cites: Array.from({ length: n }, () => []), citedBy: Array.from({ length: n }, () => []),
-    layout: "force", focus: -1, selected: -1, hovered: -1, cursor: -1,
+    layout: "force", focus: -1, selected: -1, hovered: -1, cursor: -1, hurried: false,
   };
   for (let k = 0; k < data.edges.length; k += 2) {
     const a = data.edges[k], b = data.edges[k + 1];
@@ -84,18 +84,27 @@ function networkView(data, box, tell) {
     follows = true;
     redraw();
   }
+  // With very many citations, only works are painted while the picture moves; the citations follow when it rests.
+  function hurry() {
+    if (net.edges.length < 30000) return;
+    net.hurried = true;
+    clearTimeout(hurry.timer);
+    hurry.timer = setTimeout(() => { net.hurried = false; redraw(); }, 150);
+  }
   function zoom(factor, x = width / 2, y = height / 2) {
     const wanted = Math.min(Math.max(camera.scale * factor, fitted / 3), Math.max(8, fitted * 4)), by = wanted / camera.scale;
     camera.left = x - (x - camera.left) * by;
     camera.top = y - (y - camera.top) * by;
     camera.scale = wanted;
     follows = false;
+    hurry();
     redraw();
   }
   function pan(dx, dy) {
     camera.left += dx;
     camera.top += dy;
     follows = false;
+    hurry();
     redraw();
   }
   function reveal(i) {
@@ -182,6 +191,7 @@ function networkView(data, box, tell) {
         net.y[i] = y[i] + (goal[2 * i + 1] - y[i]) * eased;
       }
       fit();
+      hurry();
       if (part < 1) requestAnimationFrame(step);
     };
     step(still ? 0 : began);

@@ -74,8 +74,9 @@
     const on = new Set(legend.filter((button) => button.getAttribute("aria-pressed") === "true").map((button) => button.dataset.role));
     const wanted = { text: by("text").value, from: year("from"), to: year("to"), roles: data.role.map((role) => on.has(role)) };
     const found = table.filter(wanted), total = table.works.length;
+    const crossed = wanted.from !== null && wanted.to !== null && wanted.from > wanted.to ? "; the first year is after the last" : "";
     const undated = found.undated ? `; ${found.undated} without a year left out` : "";
-    by("count").textContent = `${found.count === total ? `${total} works` : `${found.count} of ${total} works`}${undated}`;
+    by("count").textContent = `${found.count === total ? `${total} works` : `${found.count} of ${total} works`}${undated}${crossed}`;
     view.show(found.shown);
     hint(-1);
   }

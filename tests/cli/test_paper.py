@@ -17,9 +17,7 @@ HEAVY = ("torch", "plotly", "scipy", "numpy", "pandas", "ssl", "rich")
 @pytest.fixture
 def services(monkeypatch, tmp_path):
     with Services(small_world()) as running:
-        for name, value in running.environment(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
-        yield running
+        yield running.in_environment(monkeypatch, tmp_path / "cache")
 
 
 def test_the_bundled_paper_as_json_loads_nothing_heavy():

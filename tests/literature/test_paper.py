@@ -15,9 +15,7 @@ CENTRE = "arxiv:2010.09697"
 @pytest.fixture
 def services(monkeypatch, tmp_path):
     with Services(small_world()) as running:
-        for name, value in running.environment(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
-        yield running
+        yield running.in_environment(monkeypatch, tmp_path / "cache")
 
 
 @pytest.fixture

@@ -81,17 +81,16 @@ class Service:
 
     def _kept(self, address: str, parse: Callable[[bytes], _T]) -> _T | None:
         body, moment = self._cache.load(address) or (None, 0.0)
-        old = time.time() - moment > MISS_HOLDS and not self._access.offline
-        if body is None or (body == MISS and old):
-            return None
-        try:
-            parsed = parse(body) if body != MISS else None
-        except Unreadable:  # kept by a version that read it in another way
+        outdated = body == MISS and not self._access.offline and time.time() - moment > MISS_HOLDS
+        if body is None or outdated:
             return None
         self.oldest = min(moment, self.oldest or moment)
-        if parsed is None and body == MISS:
+        if body == MISS:
             raise NotKnown(f"{self.name} does not know this work")
-        return parsed
+        try:
+            return parse(body)
+        except Unreadable:  # kept by a version that read it in another way
+            return None
 
     def _patiently(self, address: str, parse: Callable[[bytes], _T]) -> tuple[bytes, _T]:
         """Ask, and ask again after failures that may pass."""

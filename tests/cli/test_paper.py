@@ -71,7 +71,7 @@ def test_a_library_becomes_a_network(services, tmp_path):
     document = call_json("paper", tmp_path / "refs.bib")
     assert document["id"] is None and document["title"] is None and len(document["further"]) == 2
     assert document["edges"] == [["arxiv:2101.00001", "doi:10.1000/old"]]
-    assert "2 works, 1 citations among them" in call("paper", tmp_path / "refs.bib").stdout
+    assert "2 works, 1 citation among them" in call("paper", tmp_path / "refs.bib").stdout
 
 
 def test_a_fetched_paper_opens_offline_afterwards(services):

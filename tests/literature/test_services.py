@@ -152,10 +152,7 @@ def test_the_wait_that_a_service_asks_for_is_kept(services, pauses):
 @pytest.mark.parametrize("after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_nobody_waits_an_hour(services, after):
     services.faults["s2"] = [(429, {"Retry-After": after})]
-    assert (
-        "Semantic Scholar could not be used: HTTP 429; a key in S2_API_KEY allows more requests and asks to wait"
-        in notes(services)
-    )
+    assert "Semantic Scholar could not be used: HTTP 429, asks to wait " in notes(services)
     assert len(services.asked("s2")) == 1
 
 
@@ -176,9 +173,8 @@ def test_a_service_that_refuses_is_quoted(services):
     services.faults["openalex"] = [(401, {})]
     assert "OpenAlex refused the request with HTTP 401" in notes(services)
     services.faults["openalex"] = [429] * 4
-    assert "HTTP 429; a free key in OPENALEX_API_KEY allows more requests; try again later." in notes(
-        services
-    )
+    said = notes(services)
+    assert said.endswith("HTTP 429; try again later; a free key in OPENALEX_API_KEY allows more requests.")
     services.faults["openalex"] = [429] * 4
     assert "free key" not in notes(services, openalex_key="KEY")
 

@@ -17,9 +17,7 @@ HEAVY = ("torch", "plotly", "scipy", "numpy", "pandas", "ssl", "rich")
 @pytest.fixture
 def services(monkeypatch, tmp_path):
     with Services(small_world()) as running:
-        for name, value in running.environment(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
-        yield running
+        yield running.in_environment(monkeypatch, tmp_path / "cache")
 
 
 def test_the_bundled_paper_as_json_loads_nothing_heavy():
@@ -73,7 +71,7 @@ def test_a_library_becomes_a_network(services, tmp_path):
     document = call_json("paper", tmp_path / "refs.bib")
     assert document["id"] is None and document["title"] is None and len(document["further"]) == 2
     assert document["edges"] == [["arxiv:2101.00001", "doi:10.1000/old"]]
-    assert "2 works, 1 citations among them" in call("paper", tmp_path / "refs.bib").stdout
+    assert "2 works, 1 citation among them" in call("paper", tmp_path / "refs.bib").stdout
 
 
 def test_a_fetched_paper_opens_offline_afterwards(services):

@@ -107,13 +107,13 @@ class Services:
         places = {name: f"{self.url}/{path}" for name, path in hosts.items()}
         return Access(**(places | {"first_wait": 0.01, "timeout": 5.0} | more))
 
-    def environment(self, cache):
-        return {
-            "NORMSCOPE_ARXIV_URL": f"{self.url}/arxiv",
-            "NORMSCOPE_OPENALEX_URL": f"{self.url}/openalex",
-            "NORMSCOPE_SEMANTICSCHOLAR_URL": f"{self.url}/s2",
-            "NORMSCOPE_CACHE": str(cache),
-        }
+    def in_environment(self, monkeypatch, cache):
+        """Make every call of this process ask these services."""
+        monkeypatch.setenv("NORMSCOPE_ARXIV_URL", f"{self.url}/arxiv")
+        monkeypatch.setenv("NORMSCOPE_OPENALEX_URL", f"{self.url}/openalex")
+        monkeypatch.setenv("NORMSCOPE_SEMANTICSCHOLAR_URL", f"{self.url}/s2")
+        monkeypatch.setenv("NORMSCOPE_CACHE", str(cache))
+        return self
 
     def asked(self, service):
         return [path for path, _ in self.requests if path.startswith(f"/{service}/")]

@@ -38,7 +38,7 @@ LOGGING = (
 
 
 def terms_of(texts, **options):
-    return {term.term: term for term in key_terms(texts, **options)}
+    return {term.term: term for term in key_terms([texts], **options)}
 
 
 def paper_texts():
@@ -53,13 +53,13 @@ def key(term):
 def test_most_terms_of_another_site_are_among_ours():
     with SHOWN.open() as file:
         shown = [row["term"] for row in csv.DictReader(file)]
-    ours = {key(term.term) for term in key_terms(paper_texts())[:40]}
+    ours = {key(term.term) for term in key_terms([paper_texts()])[:40]}
     assert len(shown) == 20
     assert sum(key(term) in ours for term in shown) >= 14
 
 
 def test_the_terms_that_a_reader_expects_come_first():
-    first = [term.term for term in key_terms(paper_texts())[:20]]
+    first = [term.term for term in key_terms([paper_texts()])[:20]]
     assert {"inductive bias", "formal languages", "self-attention"} <= set(first)
     for phrase in ("shed light", "better understand", "small number", "widely adopted", "results suggest"):
         assert phrase not in first
@@ -92,7 +92,7 @@ def test_acronyms_latex_and_plurals_are_joined():
     ids=["wheat", "wages", "logging"],
 )
 def test_other_subjects_too(texts, expected, joined):
-    found = key_terms(texts)
+    found = key_terms([texts])
     first = {term.term for term in found[:12]}
     assert expected <= first
     long, short = joined
@@ -131,7 +131,7 @@ def test_a_pair_with_and_without_hyphen_is_one_term():
 def slow_scores(texts, corpus):
     """The formula of the docstring, from counts that are given."""
     weights = {}
-    for name, each in candidates(texts).items():
+    for name, each in candidates([texts]).items():
         documents = max(corpus.counts.get(form, 0) for form in each.lookups(name))
         compound = any(mark in form for form in each.spellings for mark in " -")
         rarity = math.log((1 + corpus.documents) / (1 + max(documents, corpus.floor)))
@@ -142,7 +142,7 @@ def slow_scores(texts, corpus):
 
 @pytest.mark.parametrize("texts", [WHEAT, WAGES, LOGGING, tuple(paper_texts())])
 def test_scores_are_the_formula(texts):
-    found = key_terms(texts, most=10**6)
+    found = key_terms([texts], most=10**6)
     assert [term.score for term in found] == pytest.approx(slow_scores(texts, bundled_frequencies()))
     assert sum(term.score**2 for term in found) == pytest.approx(1)
     assert all(0 < term.score <= 1 for term in found)
@@ -151,7 +151,7 @@ def test_scores_are_the_formula(texts):
 def test_scores_do_not_change_when_a_text_is_repeated():
     """Counts double, and so does the length that they are divided by, where pairs were known before."""
     known = counted([["alpha"], ["beta"], ["gamma"], ["delta"]], "own")
-    once, twice = (key_terms(["Alpha, beta. Alpha, gamma."] * n, known) for n in (1, 2))
+    once, twice = (key_terms([["Alpha, beta. Alpha, gamma."]] * n, known) for n in (1, 2))
     assert [term.score for term in once] == pytest.approx([term.score for term in twice])
     assert [term.count * 2 for term in once] == [term.count for term in twice]
 
@@ -176,7 +176,8 @@ def test_a_corpus_counts_each_document_once():
 
 def test_texts_without_terms_have_none():
     for texts in ([], [""], ["the of and"], ["12 34 5.6"], ["?!"]):
-        assert key_terms(texts) == ()
+        assert key_terms([texts]) == ()
+    assert key_terms([]) == ()
 
 
 def test_the_table_is_small_and_complete():
@@ -195,3 +196,13 @@ def test_case_belongs_to_some_words():
         ["Markov Chains for BERT", "A Markov chain of Markov chains; RoBERTa and bert. Networks grow."]
     )
     assert "Markov chain" in found and "RoBERTa" in found and "networks" in found
+
+
+def test_an_acronym_means_what_its_own_document_says():
+    documents = [
+        ["Machine learning (ML) helps. ML is used."],
+        ["ML stands alone here."],
+        ["Maximum likelihood (ML)."],
+    ]
+    found = {term.term: term.count for term in key_terms(documents)}
+    assert (found["machine learning"], found["maximum likelihood"], found["ML"]) == (2, 1, 1)

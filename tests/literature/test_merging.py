@@ -25,7 +25,7 @@ def test_works_with_a_common_id_are_one_and_gaps_are_filled():
     assert (only.title, only.year, only.venue, only.abstract) == ("Norms", 2020, "TACL", "Text.")
     assert only.id == "arxiv:2010.09697" and only.other_ids == ("doi:10.1000/a",)
     assert only.sources == ("openalex", "semanticscholar")
-    assert merge([a, b]).said == ("1 works that several services know were merged.",)
+    assert merge([a, b]).said == ("Works that several services know, merged: 1.",)
 
 
 def test_ids_join_works_across_a_third():

@@ -15,9 +15,7 @@ CENTRE = "arxiv:2010.09697"
 @pytest.fixture
 def services(monkeypatch, tmp_path):
     with Services(small_world()) as running:
-        for name, value in running.environment(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
-        yield running
+        yield running.in_environment(monkeypatch, tmp_path / "cache")
 
 
 @pytest.fixture
@@ -79,9 +77,7 @@ def test_a_fetched_paper(services):
     check_consistent(found)
     assert (len(found.references), len(found.citations), found.further) == (2, 3, ())
     assert ("openalex:W1004", "openalex:W1003") in found.edges
-    assert (
-        found.summary and found.terms and found.merged == ("4 works that several services know were merged.",)
-    )
+    assert found.summary and found.terms and found.merged == ("Works that several services know, merged: 4.",)
 
 
 def test_a_work_that_cites_and_is_cited_has_both_roles(services):
@@ -100,7 +96,7 @@ def test_depth_and_limits(services):
     check_consistent(few)
     assert (len(few.references), len(few.citations), len(few.further)) == (2, 1, 0)
     assert few.citations[0].year == 2024  # the newest
-    assert "2 works around it were left out: --max-works is 3." in few.notes
+    assert "Works around it that were left out: 2 (--max-works is 3)." in few.notes
 
 
 def test_depth_two_of_the_bundled_paper_needs_the_network_and_says_so(nobody):

@@ -74,7 +74,7 @@ def test_depth_two_adds_what_the_neighbours_cite(services):
     assert titles(found(services, depth=2).further) == ["The root of it all"]
     limited = found(services, depth=2, most=6)
     assert limited.further == []
-    assert "1 works two citations away were left out: --max-works is 6." in limited.notes
+    assert "Works two citations away that were left out: 1 (--max-works is 6)." in limited.notes
 
 
 def test_citing_works_are_read_page_by_page(services):
@@ -86,7 +86,7 @@ def test_citing_works_are_read_page_by_page(services):
     pages = [path for path in services.asked("openalex") if "cites" in path]
     assert len(pages) == 13
     some = found(services, most=150)
-    assert "OpenAlex knows 1,086 more works that cite this one" in " ".join(some.notes)
+    assert "Citing works that only OpenAlex counts: 1,086;" in " ".join(some.notes)
     assert len(merge(some.citations).works) <= 300
 
 
@@ -96,7 +96,7 @@ def test_more_than_the_services_show_is_not_asked_for(services):
         services.works[f"c{i}"] = Record(f"Number {i}", openalex=f"W3{i:05}", cites=["centre"])
     result = found(services, most=20_000)
     assert len(result.citations) >= 10_000
-    assert "OpenAlex knows 52 more works" in " ".join(result.notes)
+    assert "Citing works that only OpenAlex counts: 52;" in " ".join(result.notes)
 
 
 # -- bad times -----------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_wait_that_a_service_asks_for_is_kept(services, pauses):
 @pytest.mark.parametrize("after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_nobody_waits_an_hour(services, after):
     services.faults["s2"] = [(429, {"Retry-After": after})]
-    assert "Semantic Scholar could not be used: HTTP 429 and asks to wait" in notes(services)
+    assert "Semantic Scholar could not be used: HTTP 429, asks to wait " in notes(services)
     assert len(services.asked("s2")) == 1
 
 
@@ -172,6 +172,11 @@ def test_answers_of_ten_megabytes_are_read_and_larger_ones_refused(services, mon
 def test_a_service_that_refuses_is_quoted(services):
     services.faults["openalex"] = [(401, {})]
     assert "OpenAlex refused the request with HTTP 401" in notes(services)
+    services.faults["openalex"] = [429] * 4
+    said = notes(services)
+    assert said.endswith("HTTP 429; try again later; a free key in OPENALEX_API_KEY allows more requests.")
+    services.faults["openalex"] = [429] * 4
+    assert "free key" not in notes(services, openalex_key="KEY")
 
 
 def test_redirects_to_other_hosts_are_not_followed(services):

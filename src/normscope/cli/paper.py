@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -85,7 +86,9 @@ def _claim_lines(work_id: str, results: Path | None) -> tuple[Any, ...]:
     """The lines of a paper's claims; none where this version has no claims to run."""
     try:
         claims = import_module("normscope.replication.claim_lines")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as missing:
+        if not str(missing.name).startswith("normscope.replication"):
+            raise
         return ()
     return tuple(claims.claim_lines(work_id, results))
 
@@ -127,6 +130,10 @@ def _print(found: Paper) -> None:
 
 def _counts(found: Paper) -> str:
     if not found.work:
-        return f"{len(found.further):,} works, {len(found.edges):,} citations among them"
+        return f"{_several(found.further, 'work')}, {_several(found.edges, 'citation')} among them"
     further = f", {len(found.further):,} further away" if found.further else ""
-    return f"{len(found.references):,} references, {len(found.citations):,} citing works{further}"
+    return f"{_several(found.references, 'reference')}, {_several(found.citations, 'citing work')}{further}"
+
+
+def _several(things: Sized, name: str) -> str:
+    return f"{len(things):,} {name}{'' if len(things) == 1 else 's'}"

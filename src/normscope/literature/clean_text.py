@@ -32,8 +32,9 @@ def clean(value: Any, longest: int = LONGEST_NAME) -> str | None:
         return None
     text = html.unescape(value[: 4 * longest]).encode("utf-8", "replace").decode()  # no lone surrogates
     text = _UNSEEN.sub("", _MARKUP.sub("", text))
-    seen = "".join(c if unicodedata.category(c) != "Cc" else " " if c.isspace() else "" for c in text)
-    line = " ".join(seen.split())
+    if not text.isprintable():
+        text = "".join(c if unicodedata.category(c) != "Cc" else " " if c.isspace() else "" for c in text)
+    line = " ".join(text.split())
     return (line if len(line) <= longest else f"{line[: longest - 1]}…") or None
 
 

@@ -95,7 +95,9 @@ def _link(kind: str, name: str) -> tuple[str, str] | None:
     if kind == OPENALEX:
         return "OpenAlex", f"https://openalex.org/{name}"
     if kind == S2:
-        return "Semantic Scholar", f"https://api.semanticscholar.org/{name}"  # it redirects to the page
+        corpus = name.startswith("CorpusId:")  # an address that leads to the page
+        site = "https://api.semanticscholar.org/" if corpus else "https://www.semanticscholar.org/paper/"
+        return "Semantic Scholar", site + name
     return None
 
 

@@ -34,7 +34,7 @@ def merge(works: Iterable[Work]) -> Merged:
     several = [group for group in (*by_id, *by_title) if len(group) > 1]
     twice = [group for group in several if _from_one_source(group)]
     across = len(several) - len(twice)
-    summary = [f"{across} works that several services know were merged."] if across else []
+    summary = [f"Works that several services know, merged: {across:,}."] if across else []
     return Merged(merged, renamed, (*map(_sentence, twice), *summary))
 
 

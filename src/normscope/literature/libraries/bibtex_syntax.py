@@ -9,6 +9,7 @@ _ENTRY = re.compile(r"@\s*([A-Za-z]+)\s*([{(])")
 _KEY = re.compile(r"\s*([^\s,={}\"]*)\s*,")
 _NAME = re.compile(r"[\s,]*([^\s={},()\"#%]+)\s*=\s*")
 _BARE = re.compile(r"[^\s,{}()\"#]+")
+_MARK = re.compile(r'[{}]|"|\\.', re.DOTALL)  # a backslash takes the next character with it
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -108,20 +109,19 @@ def _value(text: str, at: int, strings: dict[str, str]) -> tuple[str, int]:
 
 def _braced(text: str, at: int) -> tuple[str, int]:
     depth = 0
-    for i in range(at, len(text)):
-        if text[i - 1] != "\\":
-            depth += {"{": 1, "}": -1}.get(text[i], 0)
+    for mark in _MARK.finditer(text, at):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
-            return text[at + 1 : i], i + 1
+            return text[at + 1 : mark.start()], mark.end()
     raise _Broken("a brace is not closed")
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
     depth = 0
-    for i in range(at + 1, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[i], 0) if text[i - 1] != "\\" else 0
-        if text[i] == '"' and depth == 0:
-            return text[at + 1 : i], i + 1
+    for mark in _MARK.finditer(text, at + 1):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if mark[0] == '"' and depth == 0:
+            return text[at + 1 : mark.start()], mark.end()
     raise _Broken("a quotation mark is not closed")
 
 

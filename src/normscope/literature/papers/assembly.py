@@ -35,7 +35,7 @@ def assemble(found: Found, most: int, corpus: str = BUNDLED, command: str | None
     summary, by = _summary(centre, command)
     return Paper(
         work=centre,
-        terms=key_terms(_texts(centre, further), frequencies),
+        terms=key_terms(_texts([centre] if centre else further), frequencies),
         summary=summary,
         summary_by=by,
         references=tuple(references),
@@ -59,7 +59,7 @@ def _cut(
     room -= len({work.id for work in citing} - {work.id for work in kept})
     missing = len(references) - len(kept) + len(citations) - len(citing)
     if missing:
-        notes.append(f"{missing:,} works around it were left out: --max-works is {most:,}.")
+        notes.append(f"Works around it that were left out: {missing:,} (--max-works is {most:,}).")
     return kept, citing, further[: max(0, room)]
 
 
@@ -72,9 +72,8 @@ def _edges(
     return tuple(kept)
 
 
-def _texts(centre: Work | None, library: Sequence[Work]) -> list[str]:
-    works = [centre] if centre else library
-    return [text for work in works for text in (work.title, work.abstract) if text]
+def _texts(works: Sequence[Work]) -> list[list[str]]:
+    return [[text for text in (work.title, work.abstract) if text] for work in works]
 
 
 def _summary(centre: Work | None, command: str | None) -> tuple[tuple[str, ...], str]:

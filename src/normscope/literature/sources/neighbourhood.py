@@ -62,8 +62,8 @@ def look_further(services: Services, found: Found, around: Sequence[KnownWork], 
     _link(found, further or ())
     if len(wanted) > len(chosen):
         found.notes.append(
-            f"{len(wanted) - len(chosen):,} works two citations away were left out: "
-            f"--max-works is {reach.most:,}."
+            f"Works two citations away that were left out: {len(wanted) - len(chosen):,} "
+            f"(--max-works is {reach.most:,})."
         )
 
 
@@ -113,8 +113,7 @@ def _add(found: Found, neighbours: Neighbours | None, name: str) -> list[KnownWo
     found.edges += [(known.work.id, centre) for known in neighbours.citations]
     if neighbours.unread:
         found.notes.append(
-            f"{name} knows {neighbours.unread:,} more works that cite this one; "
-            "a larger --max-works reads more of them."
+            f"Citing works that only {name} counts: {neighbours.unread:,}; a larger --max-works reads more."
         )
     return [*neighbours.references, *neighbours.citations]
 

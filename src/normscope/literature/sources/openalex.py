@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
 from normscope.literature.identifiers import ARXIV, DOI, OPENALEX, canonical_id, name_in, scheme
 from normscope.literature.merging import all_ids
@@ -120,7 +121,7 @@ def _path(each: str) -> str | None:
     if kind == OPENALEX:
         return name
     doi = _doi([each])
-    return f"doi:{doi}" if doi else None
+    return f"doi:{quote(doi, safe='/:')}" if doi else None
 
 
 def _doi(ids: Sequence[str]) -> str | None:

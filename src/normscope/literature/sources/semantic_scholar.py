@@ -23,7 +23,7 @@ def semantic_scholar_work(service: Service, ids: Sequence[str]) -> KnownWork:
         if name := _name(each):
             try:
                 query = {"fields": f"{FIELDS},citationCount"}
-                found = _known(service.ask(f"/graph/v1/paper/{quote(name, safe=':')}", query, json_object))
+                found = _known(service.ask(f"/graph/v1/paper/{quote(name, safe=':/')}", query, json_object))
             except NotKnown:
                 continue
             if found:
@@ -44,7 +44,7 @@ def _listed(service: Service, own: str, what: str, field: str, most: int) -> Ite
     most, offset = min(most, LAST), 0
     while offset < most:
         query = {"fields": FIELDS, "limit": min(PAGE, most - offset), "offset": offset}
-        answer = service.ask(f"/graph/v1/paper/{quote(own, safe=':')}/{what}", query, json_object)
+        answer = service.ask(f"/graph/v1/paper/{quote(own, safe=':/')}/{what}", query, json_object)
         for each in objects(answer, "data"):
             if found := _known(inner(each, field)):
                 yield found

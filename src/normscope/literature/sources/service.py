@@ -8,6 +8,7 @@ import random
 import time
 import urllib.error
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPMessage
 from typing import IO, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -27,6 +28,7 @@ LARGEST = 50_000_000  # bytes of an answer
 LONGEST_WAIT = 60.0  # seconds that a service can make us wait before we give up
 LONGEST_ANSWER = 120.0  # seconds that one answer may take
 MAY_PASS = frozenset({408, 425, 429, 500, 502, 503, 504})
+TOO_MANY = frozenset({401, 403, 429})
 _PIECE = 1 << 16
 
 
@@ -41,24 +43,33 @@ class NoConnection(ServiceError):
 class _Passing(Exception):
     """A failure that may pass; `wait` is the pause in seconds that the service asks for."""
 
-    def __init__(self, reason: str, wait: float | None = None) -> None:
+    def __init__(self, reason: str, wait: float | None = None, hint: str = "") -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.hint = wait, hint
 
 
 class Unreadable(Exception):
     """A parser found that an answer is not what the service promises."""
 
 
-class Service:
-    """One service: its address, its headers, and when it was last asked."""
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a service is, the headers with its key, and what to do if it wants fewer requests."""
 
-    def __init__(
-        self, name: str, host: str, access: Access, cache: AnswerCache, key: Mapping[str, str]
-    ) -> None:
-        self.name = name
+    name: str
+    host: str
+    key: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hint: str = ""
+
+
+class Service:
+    """One service, when it was last asked, and how old the answers are that were kept."""
+
+    def __init__(self, endpoint: Endpoint, access: Access, cache: AnswerCache) -> None:
+        self.name = endpoint.name
         self.oldest: float | None = None  # seconds since 1970, of the oldest answer that was kept from before
-        self._host, self._access, self._cache, self._key = host, access, cache, key
+        self._host, self._key, self._hint = endpoint.host, endpoint.key, endpoint.hint
+        self._access, self._cache = access, cache
         self._asked = float("-inf")
         self._opener = build_opener(_SameHost)
 
@@ -81,17 +92,16 @@ class Service:
 
     def _kept(self, address: str, parse: Callable[[bytes], _T]) -> _T | None:
         body, moment = self._cache.load(address) or (None, 0.0)
-        old = time.time() - moment > MISS_HOLDS and not self._access.offline
-        if body is None or (body == MISS and old):
-            return None
-        try:
-            parsed = parse(body) if body != MISS else None
-        except Unreadable:  # kept by a version that read it in another way
+        outdated = body == MISS and not self._access.offline and time.time() - moment > MISS_HOLDS
+        if body is None or outdated:
             return None
         self.oldest = min(moment, self.oldest or moment)
-        if parsed is None and body == MISS:
+        if body == MISS:
             raise NotKnown(f"{self.name} does not know this work")
-        return parsed
+        try:
+            return parse(body)
+        except Unreadable:  # kept by a version that read it in another way
+            return None
 
     def _patiently(self, address: str, parse: Callable[[bytes], _T]) -> tuple[bytes, _T]:
         """Ask, and ask again after failures that may pass."""
@@ -99,15 +109,20 @@ class Service:
             try:
                 body = self._fetch(address)
                 return body, parse(body)
-            except (_Passing, Unreadable) as failure:
-                wait = self._wait(attempt, getattr(failure, "wait", None))
-                if attempt == self._access.attempts or wait > LONGEST_WAIT:
-                    later = f" and asks to wait {wait:,.0f} s" if wait > LONGEST_WAIT else ""
-                    raise ServiceError(
-                        f"{self.name} could not be used: {failure}{later}; try again later"
-                    ) from None
-                time.sleep(wait)
+            except Unreadable as wrong:
+                failure = _Passing(str(wrong))
+            except _Passing as passing:
+                failure = passing
+            wait = self._wait(attempt, failure.wait)
+            if attempt == self._access.attempts or wait > LONGEST_WAIT:
+                raise self._given_up(failure) from None
+            time.sleep(wait)
         raise AssertionError("attempts must be at least 1")
+
+    def _given_up(self, failure: _Passing) -> ServiceError:
+        long = failure.wait is not None and failure.wait > LONGEST_WAIT
+        asked = f", asks to wait {failure.wait:,.0f} s" if long else ""
+        return ServiceError(f"{self.name} could not be used: {failure}{asked}; try again later{failure.hint}")
 
     def _wait(self, attempt: int, asked_for: float | None) -> float:
         if asked_for is not None:
@@ -138,12 +153,13 @@ class Service:
         return request
 
     def _refusal(self, error: urllib.error.HTTPError) -> Exception:
+        hint = self._hint if error.code in TOO_MANY else ""
         if error.code in MAY_PASS:
-            return _Passing(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After")))
+            return _Passing(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After")), hint)
         if error.code in (404, 410):
             return NotKnown(f"{self.name} does not know this work")
-        said = printable(error.read(300).decode("utf-8", "replace"))
-        return ServiceError(f"{self.name} refused the request with HTTP {error.code}: {said}")
+        said = printable(error.read(300).decode("utf-8", "replace").strip())
+        return ServiceError(f"{self.name} refused the request with HTTP {error.code} ({said}){hint}")
 
     def _unreached(self, error: OSError) -> Exception:
         reason = getattr(error, "reason", error)

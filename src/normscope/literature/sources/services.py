@@ -9,7 +9,7 @@ from typing import TypeVar
 from normscope.errors import LiteratureError, ServiceError
 from normscope.literature.sources.access import Access
 from normscope.literature.sources.answer_cache import AnswerCache
-from normscope.literature.sources.service import NoConnection, NotKnown, Service
+from normscope.literature.sources.service import Endpoint, NoConnection, NotKnown, Service
 from normscope.words import joined
 
 _T = TypeVar("_T")
@@ -20,11 +20,9 @@ class Services:
 
     def __init__(self, access: Access) -> None:
         self._cache = cache = AnswerCache(access.cache)
-        bearer = {"Authorization": f"Bearer {access.openalex_key}"} if access.openalex_key else {}
-        key = {"x-api-key": access.semantic_scholar_key} if access.semantic_scholar_key else {}
-        self.arxiv = Service("arXiv", access.arxiv, access, cache, {})
-        self.openalex = Service("OpenAlex", access.openalex, access, cache, bearer)
-        self.scholar = Service("Semantic Scholar", access.semantic_scholar, access, cache, key)
+        self.arxiv = Service(Endpoint("arXiv", access.arxiv), access, cache)
+        self.openalex = Service(_openalex(access), access, cache)
+        self.scholar = Service(_semantic_scholar(access), access, cache)
         self._failures: dict[str, ServiceError] = {}
 
     def attempt(self, service: Service, call: Callable[[], _T]) -> _T | None:
@@ -58,6 +56,19 @@ class Services:
                 "fetched before open offline"
             )
         return ServiceError(f"{asked_for} could not be fetched: {'; '.join(map(str, failures))}")
+
+
+def _openalex(access: Access) -> Endpoint:
+    if access.openalex_key:
+        return Endpoint("OpenAlex", access.openalex, {"Authorization": f"Bearer {access.openalex_key}"})
+    return Endpoint("OpenAlex", access.openalex, hint="; a free key in OPENALEX_API_KEY allows more requests")
+
+
+def _semantic_scholar(access: Access) -> Endpoint:
+    name, host = "Semantic Scholar", access.semantic_scholar
+    if access.semantic_scholar_key:
+        return Endpoint(name, host, {"x-api-key": access.semantic_scholar_key})
+    return Endpoint(name, host, hint="; a key in S2_API_KEY allows more requests")
 
 
 def _ago(moment: float) -> str:

@@ -23,16 +23,18 @@ COMPOUND = 1.5
 """What a pair or a hyphenated word counts, beside a single word."""
 
 
-def key_terms(texts: Sequence[str], corpus: Frequencies | None = None, most: int = MOST) -> tuple[Term, ...]:
-    """The terms that set a text apart from a corpus, best first; `texts` are its parts: title, abstract."""
+def key_terms(
+    documents: Sequence[Sequence[str]], corpus: Frequencies | None = None, most: int = MOST
+) -> tuple[Term, ...]:
+    """The terms that set documents apart from a corpus, best first; a document is title and abstract."""
     corpus = corpus or bundled_frequencies()
-    found = candidates(texts)
-    documents = {key: corpus.of(each.lookups(key)) for key, each in found.items()}
-    weights = {key: _size(each) * each.count * corpus.rarity(documents[key]) for key, each in found.items()}
+    found = candidates(documents)
+    spread = {key: corpus.of(each.lookups(key)) for key, each in found.items()}
+    weights = {key: _size(each) * each.count * corpus.rarity(spread[key]) for key, each in found.items()}
     length = math.sqrt(sum(weight * weight for weight in weights.values()))
     ranked = sorted(weights, key=lambda key: (-weights[key], key))
     return tuple(
-        _term(found[key], weights[key] / length, documents[key]) for key in ranked[:most] if weights[key] > 0
+        _term(found[key], weights[key] / length, spread[key]) for key in ranked[:most] if weights[key] > 0
     )
 
 

@@ -39,33 +39,70 @@ class TermCount:
         return found | ({self.acronym.lower(), f"{self.acronym.lower()}s"} if self.acronym else set())
 
 
-def candidates(texts: Sequence[str]) -> dict[str, TermCount]:
-    """Count every word and pair that can be a term, by key; not a word that only one pair contains."""
-    words: dict[str, TermCount] = defaultdict(TermCount)
-    pairs: dict[str, TermCount] = defaultdict(TermCount)
-    inside: dict[str, Counter[str]] = defaultdict(Counter)
-    beside: dict[str, set[str]] = defaultdict(set)
-    acronyms = _acronyms(texts)
-    for run in _all_runs(texts, acronyms):
-        for token in run:
-            if token.alone:
-                (pairs if token.fused else words)[token.key].spellings[token.shown] += 1
-        before = None
-        for a, b in pairwise(run):
-            key = _count_pair(a, b, pairs, inside)
-            if key and before:
-                beside[key].add(before)
-                beside[before].add(key)
-            before = key
-    for acronym, keys in acronyms.items():
-        pairs[" ".join(keys[1])].acronym = acronym
-    kept = {
-        key: pair for key, pair in pairs.items() if pair.count and _is_term(key, pair, pairs, beside[key])
-    }
-    alone = {key: word for key, word in words.items() if not _always_inside(word.count, inside[key], kept)}
+def candidates(documents: Sequence[Sequence[str]]) -> dict[str, TermCount]:
+    """Count every word and pair that can be a term, by key; not a word that only one pair contains.
+
+    A document is its parts, such as title and abstract; an acronym means what its own document says.
+    """
+    tally = _Tally()
+    for parts in documents:
+        tally.add(parts)
+    kept = {key: pair for key, pair in tally.pairs.items() if tally.is_term(key, pair)}
+    alone = {key: word for key, word in tally.words.items() if not tally.always_inside(key, kept)}
     for key in alone.keys() & kept.keys():  # "self-attention" in one place, "self attention" in another
         kept[key].spellings += alone[key].spellings
     return alone | kept
+
+
+@dataclass
+class _Tally:
+    """Words and pairs while they are counted: which pairs a word is in, and which pairs share a word."""
+
+    words: dict[str, TermCount] = field(default_factory=lambda: defaultdict(TermCount))
+    pairs: dict[str, TermCount] = field(default_factory=lambda: defaultdict(TermCount))
+    inside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    beside: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, parts: Sequence[str]) -> None:
+        """Count the words and pairs of a document."""
+        acronyms = _acronyms(parts)
+        for run in _all_runs(parts, acronyms):
+            for token in run:
+                if token.alone:
+                    (self.pairs if token.fused else self.words)[token.key].spellings[token.shown] += 1
+            before = None
+            for a, b in pairwise(run):
+                before = self._add_pair(a, b, before)
+        for acronym, (_, keys) in acronyms.items():
+            self.pairs[" ".join(keys)].acronym = acronym
+
+    def _add_pair(self, a: Token, b: Token, before: str | None) -> str | None:
+        """Count a pair, and note the pair before it that it shares a word with."""
+        if not _makes_pair(a, b):
+            return None
+        key, shown = _pair(a, b)
+        self.pairs[key].spellings[shown] += 1
+        for part in {a.key, b.key}:
+            self.inside[part][key] += 1
+        if before:
+            self.beside[key].add(before)
+            self.beside[before].add(key)
+        return key
+
+    def is_term(self, key: str, pair: TermCount) -> bool:
+        """Whether a pair is more than two words that happened to meet."""
+        if not pair.count or is_stop_phrase(key):
+            return False
+        if pair.acronym or pair.count > 1:
+            return True
+        documents = _documents(key, pair)
+        rivals = (_documents(each, self.pairs[each]) for each in self.beside[key])
+        return documents > 0 and all(documents >= OVERSHADOWED * each for each in rivals)
+
+    def always_inside(self, key: str, kept: Mapping[str, TermCount]) -> bool:
+        """Whether one pair contains a word every time it occurs."""
+        count = self.words[key].count
+        return any(times >= count for pair, times in self.inside[key].items() if pair in kept)
 
 
 def term_keys(text: str) -> Iterator[str]:
@@ -110,33 +147,5 @@ def _pair(a: Token, b: Token) -> tuple[str, str]:
     return f"{a.key} {b.key}", spaced
 
 
-def _count_pair(
-    a: Token, b: Token, pairs: dict[str, TermCount], inside: dict[str, Counter[str]]
-) -> str | None:
-    if not _makes_pair(a, b):
-        return None
-    key, shown = _pair(a, b)
-    pairs[key].spellings[shown] += 1
-    for part in {a.key, b.key}:
-        inside[part][key] += 1
-    return key
-
-
-def _is_term(key: str, pair: TermCount, pairs: Mapping[str, TermCount], beside: set[str]) -> bool:
-    """Whether a pair is more than two words that happened to meet."""
-    if pair.acronym:
-        return True
-    if is_stop_phrase(key):
-        return False
-    documents = _documents(key, pair)
-    if pair.count > 1:
-        return True
-    return documents > 0 and all(documents >= OVERSHADOWED * _documents(each, pairs[each]) for each in beside)
-
-
 def _documents(key: str, candidate: TermCount) -> int:
     return bundled_frequencies().of(candidate.lookups(key))
-
-
-def _always_inside(count: int, inside: Counter[str], kept: Mapping[str, TermCount]) -> bool:
-    return any(times >= count for key, times in inside.items() if key in kept)

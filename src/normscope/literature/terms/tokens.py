@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 from normscope.literature.latex_text import plain_text
 from normscope.literature.terms.sentences import split_sentences
@@ -13,7 +14,8 @@ from normscope.literature.terms.word_forms import Known, word_key
 
 _LETTER = r"[^\W_]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’]{_LETTER}+)*(?:\+\+|#)?")
-_JOINS = re.compile(r"[\s\"“”‘’'`*]*")  # what may stand between the words of a pair
+# A word, or a mark that ends a run; spaces and quotation marks may stand between the words of a pair.
+_PIECE = re.compile(rf"({_WORD.pattern})|[^\s\"“”‘’'`*]")
 _NUMBER = re.compile(r"[\d.]+(?:st|nd|rd|th|k|m|b|x)?")
 SHORT = 3  # letters: such words have small letters in headlines too
 
@@ -38,15 +40,20 @@ Run = list[Token]
 def runs(text: str, known: Known, phrases: Collection[tuple[str, ...]] = ()) -> list[Run]:
     """Split a text into runs of words without punctuation inside; words of a phrase become one token."""
     found: list[Run] = []
+    run: Run | None
     for sentence in split_sentences(plain_text(text)):
         headline = _is_headline(sentence)
-        end = None
-        for match in _WORD.finditer(sentence):
-            if end is None or not _JOINS.fullmatch(sentence, end, match.start()):
-                found.append([])
-            found[-1].append(_token(match[0], headline or end is None, known))
-            end = match.end()
-    return [_fused(run, phrases) for run in found]
+        opens, run = True, None
+        for match in _PIECE.finditer(sentence):
+            if match[1] is None:
+                run = None
+                continue
+            if run is None:
+                run = []
+                found.append(run)
+            run.append(_token(match[1], headline or opens, known))
+            opens = False
+    return [_fused(run, phrases) for run in found] if phrases else found
 
 
 def _is_headline(sentence: str) -> bool:
@@ -56,6 +63,7 @@ def _is_headline(sentence: str) -> bool:
     return 2 * capitals > len(words)
 
 
+@lru_cache(maxsize=100_000)  # a library has a million words, and few that differ
 def _token(word: str, plain_capital: bool, known: Known) -> Token:
     spelled = re.sub(r"['’]s$", "", word)
     lower, key = spelled.casefold(), word_key(spelled, known)
@@ -67,14 +75,16 @@ def _token(word: str, plain_capital: bool, known: Known) -> Token:
 
 def _fused(run: Run, phrases: Collection[tuple[str, ...]]) -> Run:
     """The run with each phrase as one token, the longest phrase first."""
+    keys = tuple([token.key for token in run])
+    if not {each[0] for each in phrases}.intersection(keys):
+        return run
     fused: Run = []
     i = 0
     while i < len(run):
-        keys = tuple(token.key for token in run[i:])
-        size = max((len(phrase) for phrase in phrases if keys[: len(phrase)] == phrase), default=0)
+        size = max((len(each) for each in phrases if keys[i : i + len(each)] == each), default=0)
         if size:
             shown = " ".join(token.shown for token in run[i : i + size])
-            fused.append(Token(shown, " ".join(keys[:size]), part=True, alone=True, fused=True))
+            fused.append(Token(shown, " ".join(keys[i : i + size]), part=True, alone=True, fused=True))
         else:
             fused.append(run[i])
         i += size or 1

@@ -46,7 +46,7 @@ class PaperVisit(Visit):
         )
 
     def until(self, expression):
-        """Wait until an expression is true; Playwright's own way would need eval, which the policy forbids."""
+        """Wait until an expression is true. Playwright's own way needs eval, which the policy forbids."""
         for _ in range(200):
             if self.page.evaluate(expression):
                 return

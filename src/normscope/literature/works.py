@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from normscope.table import Table, Tabular
@@ -96,10 +96,10 @@ class Paper(Tabular):
     terms: tuple[Term, ...]
     summary: tuple[str, ...]
     summary_by: str
-    references: tuple[Work, ...]
-    citations: tuple[Work, ...]
-    further: tuple[Work, ...]
-    edges: tuple[tuple[str, str], ...]
+    references: tuple[Work, ...] = field(repr=False)
+    citations: tuple[Work, ...] = field(repr=False)
+    further: tuple[Work, ...] = field(repr=False)
+    edges: tuple[tuple[str, str], ...] = field(repr=False)
     merged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     claims: tuple[ClaimLine, ...] = ()

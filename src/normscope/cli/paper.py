@@ -66,27 +66,16 @@ def paper(
 def _claims(found: Paper, results: Path | None) -> tuple[ClaimLine, ...]:
     """What is known about the claims of a paper, with verdicts from a file of results if there is one."""
     from normscope.literature.works import ClaimLine
+    from normscope.replication.claim_lines import claim_lines
 
     if results is not None and not results.is_file():
         raise UsageError(f"--results: {results} does not exist; 'normscope replicate' writes such a file")
     given = results or (RESULTS if RESULTS.is_file() else None)
-    lines: tuple[Any, ...] = ()
-    for each in (found.work.id, *found.work.other_ids) if found.work else ():
-        lines = lines or _claim_lines(each, given)
+    ids = (found.work.id, *found.work.other_ids) if found.work else ()
+    lines = [line for each in ids for line in claim_lines(each, given)]
     if results is not None and not lines:
         raise UsageError("--results has no effect: no claims of this paper are known; leave it out")
     return tuple(ClaimLine(line.id, line.sentence, line.verdict, line.command, line.detail) for line in lines)
-
-
-def _claim_lines(work_id: str, results: Path | None) -> tuple[Any, ...]:
-    """The lines of a paper's claims; none where this version has no claims to run."""
-    try:
-        claims = import_module("normscope.replication.claim_lines")
-    except ModuleNotFoundError as missing:
-        if not str(missing.name).startswith("normscope.replication"):
-            raise
-        return ()
-    return tuple(claims.claim_lines(work_id, results))
 
 
 def _write(found: Paper, output: Path | None, export: Path | None) -> dict[str, Path]:

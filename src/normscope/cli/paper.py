@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +27,6 @@ EXAMPLES = (
 
 SHOWN_TERMS = 12
 RESULTS = Path("replication", "results.json")
-NOT_RUN = "not yet run here"
 
 
 @gathers(text=reading, around=network)
@@ -108,9 +107,19 @@ def _print(found: Paper) -> None:
     rows = [(term.term, f"{term.score:.3f}", term.count) for term in found.terms[:SHOWN_TERMS]]
     print_table(("key term", "tf-idf", "count"), rows)
     say(f"\n{_counts(found)}")
-    for claim in found.claims:
-        say(printable(f"{claim.verdict or NOT_RUN}: {claim.sentence}  {claim.command}"), markup=False)
+    _print_claims(found.claims)
     print_notes([*found.merged, *found.notes])
+
+
+def _print_claims(claims: Sequence[ClaimLine]) -> None:
+    """Print the claims that were tested here with their verdicts, and how many were not."""
+    tested = [claim for claim in claims if claim.verdict]
+    if tested:
+        print_table(("verdict", "claim", "command"), [(c.verdict, c.sentence, c.command) for c in tested])
+    if len(claims) > len(tested):
+        others = "other " if tested else ""
+        untested = _several(claims[len(tested) :], f"{others}claim")
+        console().print(f"{untested} not yet run here: normscope replicate", markup=False)
 
 
 def _counts(found: Paper) -> str:

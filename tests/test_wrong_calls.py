@@ -301,7 +301,10 @@ def test_options_of_networks_have_their_kind(model, batch):
         lambda: ns.Limit(scales=1024),
         lambda: ns.Limit(scales=(1024, 1024)),
         lambda: ns.Limit(tolerance="x"),
-        lambda: ns.Curve(scales=(1, 3, 5)),
+        lambda: ns.Curve(scales=(1, -3, 5)),
+        lambda: ns.Curve(scales=(1, 2, float("inf"))),
+        lambda: ns.Curve(scales="1:10"),
+        lambda: ns.Curve(at=3),
         lambda: ns.Curve(reference=None),
         lambda: ns.HeadTypes(argmax_split=None),
     ):

@@ -142,6 +142,11 @@ def lab(folder: Path) -> ns.SweepResult:
     )
     result: ns.TrainResult = ns.train(config, folder, callbacks=[Count()], progress=progress, scan=True)
     print(result.loss)
+    model = torch.nn.Linear(2, 2)
+    inside: ns.NetworkAutomaton = ns.automaton(model, "ab-star", length=8, horizon=2, strings="all", scale=64)
+    extracted: ns.ExtractedAutomaton = inside["exact"]
+    states: ns.Automaton = extracted.automaton.minimise()
+    print(states.difference(inside["language"].automaton), extracted.classes, len(states))
     engine: ns.SupportsSubmit = ThreadPoolExecutor(2)
     return ns.sweep(ns.SweepConfig(config, [{"lr": 1e-3}]), folder, engine=engine, progress=progress)
 

@@ -13,8 +13,14 @@ from normscope._version import __version__
 if TYPE_CHECKING:
     from normscope.checkpoints.series.series import CheckpointSource
     from normscope.errors import NormscopeError
+    from normscope.lab.automata.automaton import Automaton
+    from normscope.lab.automata.extracted import ExtractedAutomaton
+    from normscope.lab.automata.network_automaton import NetworkAutomaton, automaton
     from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig
+    from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch
+    from normscope.lab.data.grammar import Language
     from normscope.lab.model import ModelConfig
+    from normscope.lab.optimizing.constraints import Constraint
     from normscope.lab.sweep.engine import SupportsSubmit
     from normscope.lab.sweep.sweep import SweepConfig, SweepResult, sweep
     from normscope.lab.training.callback import Callback
@@ -39,6 +45,9 @@ if TYPE_CHECKING:
     from normscope.network.settling.head_types import HeadType, HeadTypes
     from normscope.progress import Progress
     from normscope.remarks import Finding, LeftOut
+    from normscope.replication.judging.seed_interval import Estimate
+    from normscope.replication.replicate import ReplicationConfig, replicate
+    from normscope.replication.replication_result import ClaimResult, Replication
     from normscope.rows import (
         CheckpointRow,
         HeadRow,
@@ -98,6 +107,7 @@ _HOMES = {
     "AdviceList": "normscope.theory.advice.advice_result",
     "AtSteps": "normscope.schedule",
     "Audit": "normscope.weights.audit.audit",
+    "Automaton": "normscope.lab.automata.automaton",
     "Backtest": "normscope.theory.forecasts.backtest",
     "BacktestRow": "normscope.theory.forecasts.backtest",
     "Batch": "normscope.network.running.batches",
@@ -107,12 +117,18 @@ _HOMES = {
     "CheckpointRow": "normscope.rows",
     "CheckpointSource": "normscope.checkpoints.series.series",
     "ClaimLine": "normscope.literature.works",
+    "ClaimResult": "normscope.replication.replication_result",
     "Comparison": "normscope.theory.laws.compare",
+    "Constraint": "normscope.lab.optimizing.constraints",
     "Curve": "normscope.network.measuring.homogeneity",
     "DataConfig": "normscope.lab.config",
+    "DataSizes": "normscope.lab.data.dataset",
+    "Dataset": "normscope.lab.data.dataset",
     "Degree": "normscope.network.measuring.homogeneity",
     "Equilibrium": "normscope.theory.dynamics.dynamics",
+    "Estimate": "normscope.replication.judging.seed_interval",
     "Every": "normscope.schedule",
+    "ExtractedAutomaton": "normscope.lab.automata.extracted",
     "Finding": "normscope.remarks",
     "Forecast": "normscope.theory.forecasts.forecast_result",
     "GroupDifference": "normscope.theory.laws.compare",
@@ -128,6 +144,7 @@ _HOMES = {
     "Heads": "normscope.network.measuring.heads",
     "Homogeneity": "normscope.network.measuring.homogeneity",
     "Interval": "normscope.theory.laws.intervals",
+    "Language": "normscope.lab.data.grammar",
     "Law": "normscope.theory.laws.laws",
     "LawFit": "normscope.theory.laws.growth",
     "LayerSaturation": "normscope.network.measuring.saturation",
@@ -141,6 +158,7 @@ _HOMES = {
     "ModelConfig": "normscope.lab.model",
     "Monitor": "normscope.weights.monitor.monitor",
     "MonitorOptions": "normscope.weights.monitor.monitor_options",
+    "NetworkAutomaton": "normscope.lab.automata.network_automaton",
     "NetworkTask": "normscope.network.predicting.task",
     "NormBudget": "normscope.theory.dynamics.budget",
     "NormBudgets": "normscope.theory.dynamics.budget",
@@ -151,6 +169,8 @@ _HOMES = {
     "Plan": "normscope.theory.forecasts.training_plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
+    "Replication": "normscope.replication.replication_result",
+    "ReplicationConfig": "normscope.replication.replicate",
     "Rotation": "normscope.theory.dynamics.rotation",
     "Run": "normscope.run",
     "RunPaths": "normscope.lab.training.trainer",
@@ -161,6 +181,7 @@ _HOMES = {
     "ScalarRow": "normscope.rows",
     "ScanConfig": "normscope.weights.scan.scan",
     "Schedule": "normscope.schedule",
+    "ScoreSums": "normscope.lab.data.dataset",
     "Series": "normscope.theory.measures.time_series",
     "SeriesSet": "normscope.theory.measures.series_set",
     "Similarity": "normscope.network.measuring.layer_similarity",
@@ -176,12 +197,14 @@ _HOMES = {
     "TrainConfig": "normscope.lab.config",
     "TrainResult": "normscope.lab.training.train_result",
     "Trainer": "normscope.lab.training.trainer",
+    "TrainingBatch": "normscope.lab.data.dataset",
     "WeightRow": "normscope.rows",
     "Work": "normscope.literature.works",
     "ablations": "normscope.network.predicting.ablation",
     "advise": "normscope.theory.advice.advise",
     "at_steps": "normscope.schedule",
     "audit": "normscope.weights.audit.audit",
+    "automaton": "normscope.lab.automata.network_automaton",
     "backtest": "normscope.theory.forecasts.backtest",
     "budget": "normscope.schedule",
     "compare": "normscope.theory.laws.compare",
@@ -199,6 +222,7 @@ _HOMES = {
     "paper": "normscope.literature.papers.paper",
     "plot": "normscope.views.plotting.plot",
     "random_like": "normscope.network.running.baseline",
+    "replicate": "normscope.replication.replicate",
     "report": "normscope.views.reports.report",
     "saturated": "normscope.network.measuring.saturated",
     "saturated_task": "normscope.network.predicting.task",
@@ -212,22 +236,24 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Backtest", "BacktestRow", "Batch",
-    "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimLine", "Comparison",
-    "Curve", "DataConfig", "Degree", "Equilibrium", "Every", "Finding", "Forecast", "GroupDifference",
+    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
+    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimLine",
+    "ClaimResult", "Comparison", "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree",
+    "Equilibrium", "Estimate", "Every", "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference",
     "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
-    "HeadTypes", "Heads", "Homogeneity", "Interval", "Law", "LawFit", "LayerSaturation",
+    "HeadTypes", "Heads", "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation",
     "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
-    "ModelConfig", "Monitor", "MonitorOptions", "NetworkTask", "NormBudget", "NormBudgets",
-    "NormscopeError", "OptimizerConfig", "OptimizerRow", "Paper", "Plan", "Progress", "Rates",
-    "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow",
-    "ScalarRow", "ScanConfig", "Schedule", "Series", "SeriesSet", "Similarity", "SimilarityRow",
-    "Source", "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term",
-    "TrainConfig", "TrainResult", "Trainer", "WeightRow", "Work", "__version__", "ablations", "advise",
-    "at_steps", "audit", "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
-    "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
-    "paper", "plot", "random_like", "report", "saturated", "saturated_task", "saturation",
-    "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
+    "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget",
+    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Paper", "Plan", "Progress",
+    "Rates", "Replication", "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask",
+    "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule",
+    "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
+    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term", "TrainConfig", "TrainResult",
+    "Trainer", "TrainingBatch", "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps",
+    "audit", "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups",
+    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
+    "norm_budget", "paper", "plot", "random_like", "replicate", "report", "saturated", "saturated_task",
+    "saturation", "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 
 

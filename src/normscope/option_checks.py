@@ -35,6 +35,14 @@ def check_number(option: str, value: Any, least: float | None = None, below: flo
     return number
 
 
+def check_positive(option: str, value: Any) -> float:
+    """The value as a finite float above zero."""
+    number = check_number(option, value)
+    if number <= 0:
+        raise UsageError(f"{option} must be more than 0; got {value!r}")
+    return number
+
+
 def check_kind(option: str, value: Any, kind: type | tuple[type, ...], expected: str = "") -> None:
     """Refuse a value of another kind; `expected` describes the kind in other words than its name."""
     if not isinstance(value, kind):

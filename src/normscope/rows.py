@@ -143,6 +143,9 @@ OPTIMIZER_NOTES = "optimizer"
 SIMILARITY_NOTES = "similarity-settings"
 """The kind of the artifacts that say which states were compared, by `step_key`."""
 
+SATURATION_ERRORS = "saturation-error"
+"""The kind of the artifacts, by step, that say why a training did not measure saturation there."""
+
 STUDY_NOTES = "saturation-settings"
 """The kind of the artifacts that say what was measured by running a model, by `step_key`."""
 

@@ -10,9 +10,10 @@ import pytest
 import typer
 
 from normscope.cli.app import COMMANDS, build
-from normscope.lab.config import OptimizerName, TokenizerName, TrainConfig, flatten
+from normscope.lab.config import TokenizerName, TrainConfig, flatten
 from normscope.lab.data.languages import LANGUAGES
 from normscope.lab.model import SIZES, NormPlacement
+from normscope.lab.optimizer_names import OptimizerName
 from normscope.lab.training.trainer import TRAINING_DTYPES
 from normscope.theory.dynamics.lr_shapes import SCHEDULES
 from tests.cli.calling import SMALL, call, call_json, normscope

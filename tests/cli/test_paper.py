@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import normscope as ns
 from normscope.literature.libraries.library_files import read_library
 from tests.cli.calling import call, call_json
 from tests.literature.service_server import Services, small_world
@@ -36,7 +37,7 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     document = json.loads(printed)
     assert loaded == "[]"
     assert (len(document["references"]), len(document["citations"])) == (39, 33)
-    assert (document["id"], document["year"], document["claims"]) == ("arxiv:2010.09697", 2021, [])
+    assert (document["id"], document["year"]) == ("arxiv:2010.09697", 2021)
     assert set(document["terms"][0]) == {"term", "score", "count", "documents", "forms"}
     assert document["summary_by"] == "centrality" and 2 <= len(document["summary"]) <= 3
 
@@ -104,3 +105,23 @@ def test_mistakes_are_one_sentence(words, code, said, services, tmp_path, monkey
 def test_a_summary_by_the_users_command():
     document = call_json("paper", "2010.09697", "--summarize", "head -c 12")
     assert document["summary"] == ["The capacity"] and document["summary_by"] == "head -c 12"
+
+
+def test_claims_are_shown_with_the_verdicts_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    claims = call_json("paper", "2010.09697")["claims"]
+    assert claims[0]["id"] == "sqrt-growth" and {claim["verdict"] for claim in claims} == {None}
+    assert f"{len(claims)} claims not yet run here: normscope replicate" in call("paper", "2010.09697").stdout
+    (tested,) = ns.replicate("sqrt-growth", output=tmp_path / "replication").claims
+    for words in ([], ["--results", "replication/results.json"]):
+        first, *others = call_json("paper", "2010.09697", *words)["claims"]
+        assert (first["verdict"], first["detail"]) == (tested.verdict, tested.because)
+        assert {claim["verdict"] for claim in others} == {None}
+    printed = call("paper", "2010.09697").stdout
+    assert tested.verdict in printed and f"{len(others)} other claims not yet run here" in printed
+
+
+def test_results_without_claims_are_an_error(services, tmp_path):
+    (tmp_path / "results.json").write_text('{"claims": []}')
+    done = call("paper", "2101.00001", "--results", tmp_path / "results.json")
+    assert done.code == 2 and "no claims of this paper are known" in done.stderr

@@ -3,15 +3,16 @@
 import pytest
 
 from normscope.errors import UsageError
-from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig, field_names, flatten, override
+from normscope.lab.config import DataConfig, OptimizerConfig, TrainConfig, flatten, override
+from normscope.lab.field_paths import field_paths
 from normscope.lab.model import ModelConfig
 from normscope.schedule import Every, Logarithmic
 
 
 def test_names_are_unique_in_the_tree():
     parts = (ModelConfig, DataConfig, OptimizerConfig)
-    leaves = sum(len(field_names(part)) for part in parts) + 13
-    assert len(field_names(TrainConfig)) == leaves
+    leaves = sum(len(field_paths(part)) for part in parts) + 14
+    assert len(field_paths(TrainConfig)) == leaves
 
 
 def test_override_reaches_every_part():

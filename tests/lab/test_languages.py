@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.errors import UsageError
-from normscope.lab.data.languages import END, LANGUAGES, language
+from normscope.lab.data.grammar import END
+from normscope.lab.data.languages import LANGUAGES, language
 
 
 def balanced(word, pairs="()[]"):
@@ -35,8 +37,11 @@ DEFINITIONS = {
     ),
     "parity": lambda w: w != "" and bin(int(w, 2)).count("1") % 2 == 0,
     "first": lambda w: bool(re.fullmatch("([ab])[ab]*#\\1", w)),
+    "ab-star": lambda w: bool(re.fullmatch("(ab)+", w)),
+    "aa-star": lambda w: bool(re.fullmatch("(aa)+", w)),
+    "tomita-4": lambda w: w != "" and "000" not in w,
 }
-DEPTH = {2: 8, 3: 7, 4: 6}
+DEPTH = {1: 9, 2: 8, 3: 7, 4: 6}
 
 
 def words_upto(alphabet, length):
@@ -88,6 +93,8 @@ def test_generator_reaches_every_short_word(name):
 def test_no_word_of_that_length():
     with pytest.raises(UsageError, match="no word of 1 to 1"):
         language("anbn").sample(np.random.default_rng(0), 1, 1)
+    with pytest.raises(UsageError, match="no word of 3 to 3"):
+        language("ab-star").sample(np.random.default_rng(0), 3, 3)
     with pytest.raises(UsageError, match="no word of 1 to 2"):
         language("first").sample(np.random.default_rng(0), 1, 2)
 
@@ -95,3 +102,11 @@ def test_no_word_of_that_length():
 def test_unknown_task_suggests_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'dyck-2'"):
         language("dyk-2")
+
+
+def test_words_of_a_regular_language_are_equally_likely():
+    """Of the 13 words with four symbols and no three zeros in a row, none is drawn more often than chance."""
+    rng = np.random.default_rng(0)
+    counts = Counter(language("tomita-4").sample(rng, 4, 4) for _ in range(13_000))
+    assert len(counts) == sum(DEFINITIONS["tomita-4"](f"{n:04b}") for n in range(16)) == 13
+    assert all(abs(count - 1000) < 6 * 1000**0.5 for count in counts.values())

@@ -7,7 +7,7 @@ import pytest
 
 from normscope.errors import UsageError
 from normscope.lab.config import OptimizerConfig
-from normscope.lab.training.optimizers import lr_factor
+from normscope.lab.optimizing.optimizers import lr_factor
 from normscope.theory.dynamics.learning_rates import scheduled
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.lab.config import OptimizerConfig
-from normscope.lab.training.optimizers import (
-    build_optimizer,
-    lr_factor,
-    parameter_norm,
-    set_learning_rate,
-)
+from normscope.lab.optimizing.optimizers import build_optimizer, lr_factor, set_learning_rate
+from normscope.lab.optimizing.parameter_norms import parameter_norm
 from normscope.theory.dynamics.lr_shapes import SCHEDULES
 
 GRADIENTS = [0.5, -2.0, 0.25]

@@ -17,6 +17,7 @@ from normscope.lab.sweep.outcome import thinned
 from normscope.lab.sweep.pool import LocalExecutor
 from normscope.lab.sweep.sweep import SweepConfig, read_sweep, sweep
 from normscope.lab.training.checkpointing import load_model
+from normscope.theory.dynamics.growth_boundary import predicted_growth
 from tests.lab.sweeping import essence, recorded, small_sweep
 
 
@@ -63,6 +64,17 @@ def test_update_size_and_radial_part_explain_the_norm(tmp_path, pool):
             assert after**2 == pytest.approx(
                 shrunk**2 + 2 * lr * shrunk * radial + (lr * update) ** 2, rel=1e-6
             )
+
+
+def test_the_recursion_explains_which_cells_grow(tmp_path, pool):
+    """Weight decay from none to most: the means of each cell give the sign of its change."""
+    result = sweep(small_sweep(lrs=[3e-3, 1e-2], decays=[0.0, 1.0, 30.0]), tmp_path, engine=pool)
+    for scope, norm in (("body", "body_norm"), ("all", "norm")):
+        changes = [math.log2(cell[f"{norm}_end"] / cell[f"{norm}_start"]) for cell in result.cells]
+        assert min(changes) < 0 < max(changes)
+        predicted = [predicted_growth(cell, scope) for cell in result.cells]
+        assert predicted == pytest.approx(changes, rel=0.15, abs=0.03)
+        assert [value > 0 for value in predicted] == [value > 0 for value in changes]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from normscope.errors import UsageError
 from normscope.lab.config import DataConfig, TrainConfig, override
-from normscope.lab.data.languages import END, LANGUAGES, language
+from normscope.lab.data.grammar import END
+from normscope.lab.data.languages import LANGUAGES, language
 from normscope.lab.data.tasks import PADDING, encode, open_task
 from normscope.lab.training.train import train
 

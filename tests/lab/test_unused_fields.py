@@ -3,7 +3,8 @@
 import pytest
 
 from normscope.errors import UsageError
-from normscope.lab.config import TrainConfig, field_names, override
+from normscope.lab.config import TrainConfig, override
+from normscope.lab.field_paths import field_paths
 from normscope.lab.sweep.cells import make_cells
 from normscope.lab.unused_fields import RULES, refuse_unused
 
@@ -43,4 +44,4 @@ def test_one_cell_that_uses_a_field_is_enough():
 
 
 def test_rules_name_fields_that_exist():
-    assert {name for names, _, _ in RULES for name in names} <= field_names(TrainConfig).keys()
+    assert {name for names, _, _ in RULES for name in names} <= field_paths(TrainConfig).keys()

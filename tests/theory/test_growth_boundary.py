@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change
+from normscope.errors import UsageError
+from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change, predicted_growth
 
 CELL = {
     "lr": 0.01,
@@ -57,3 +58,14 @@ def test_updates_along_the_parameters_move_the_boundary():
     """Orthogonal updates of this size would let the norm grow; these shrink it."""
     cell = {**CELL, "weight_decay": 0.0, "update": 1.0, "radial": -0.1}
     assert predicted_change(cell, "norm") < 0 < predicted_change({**cell, "radial": 0.0}, "norm")
+
+
+def test_the_growth_of_a_scope():
+    body = {f"body_{name}": CELL[name] for name in ("norm_start", "update", "radial")}
+    cell = {**CELL, **body, "body_radial": -5.0}
+    assert predicted_growth(cell, "all") == predicted_change(CELL, "norm") > 0
+    assert predicted_growth(cell) == predicted_change(cell, "body_norm") < 0
+    assert predicted_growth(CELL) is None
+    assert predicted_growth({**cell, "weight_decay": 100.0}) is None
+    with pytest.raises(UsageError, match="unknown scope 'head': expected body or all"):
+        predicted_growth(cell, "head")

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 import normscope as ns
+from normscope.lab.model import Transformer
 from normscope.lab.sweep.sweep import SweepResult
 from normscope.lab.training.trainer import TrainResult
 from normscope.remarks import Finding
@@ -54,6 +55,10 @@ def of_network():
         "both": ns.saturation_and_heads(model, batch),
         "homogeneity": ns.homogeneity(model, batch),
         "look-ahead": ns.looks_ahead(model, batch),
+        "automaton": ns.Automaton("ab", ["a", "b", "a."], [[1, None], [None, 2], [1, None]]),
+        "automata": ns.automaton(
+            Transformer(ns.ModelConfig(3, d_model=8, n_heads=2, d_ff=8)), "ab-star", length=4
+        ),
     }
 
 

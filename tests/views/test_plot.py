@@ -253,7 +253,9 @@ class Series:
 
 @pytest.mark.parametrize("thing", [3, None, Series(), {"step": 1}])
 def test_what_is_not_a_result_is_refused_with_the_list_of_results(thing):
-    with pytest.raises(UsageError, match="ns.plot draws Ablations, Audit, Backtest, .*TrainResult"):
+    with pytest.raises(
+        UsageError, match="ns.plot draws Ablations, Audit, Automaton, Backtest, .*TrainResult"
+    ):
         ns.plot(thing)
 
 

@@ -15,7 +15,7 @@ from . import results as make
 NAMES = (
     *("series", "series set", "fit", "groups", "forecast", "backtest", "advice", "comparison"),
     *("budget", "budgets", "saturation", "heads", "similarity", "both", "ablations", "task"),
-    *("homogeneity", "look-ahead", "audit", "train", "sweep", "paper"),
+    *("homogeneity", "look-ahead", "automaton", "automata", "audit", "train", "sweep", "paper"),
 )
 READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 

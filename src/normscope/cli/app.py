@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "homogeneity": "normscope.cli.homogeneity",
     "train": "normscope.cli.train",
     "sweep": "normscope.cli.sweep",
+    "replicate": "normscope.cli.replicate",
     "paper": "normscope.cli.paper",
     "plugins": "normscope.cli.plugins",
 }

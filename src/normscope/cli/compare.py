@@ -34,8 +34,8 @@ def compare(
     """
     from normscope.theory.laws.compare import compare as compare_runs
 
-    heads, has_weights = _compare_heads(a, b, chosen)
-    if heads and not has_weights:
+    heads, comparable = _compare_heads(a, b, chosen)
+    if heads and not comparable:
         unused = {"measure": chosen["measure"], "scope": chosen["scope"], "by": by if by != "total" else None}
         refuse_unused("with run files that have attention heads and no norms", **unused)
         print_json({"a": a, "b": b, "head_changes": heads}) if json else _print_heads(heads)
@@ -54,15 +54,16 @@ def _compare_heads(a: str, b: str, chosen: dict[str, Any]) -> tuple[HeadChanges 
     """What became of the attention heads, if both have some; and whether both runs have norms to compare."""
     from normscope.theory.measures.head_changes import head_changes_of_runs
     from normscope.theory.measures.series_sources import opened_run
+    from normscope.theory.places.recorded_norms import has_norms
 
     with opened_run(a) as left, opened_run(b) as right:
         if left is None or right is None:
             return None, True
-        has_weights = bool(left.stages() and right.stages())
+        comparable = has_norms(left) and has_norms(right)
         try:
-            return head_changes_of_runs(left, right, chosen["stage"], chosen["until"]), has_weights
+            return head_changes_of_runs(left, right, chosen["stage"], chosen["until"]), comparable
         except (SeriesError, UsageError):  # models with other heads can still be compared by their norms
-            if not has_weights:
+            if not comparable:
                 raise
             return None, True
 

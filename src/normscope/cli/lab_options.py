@@ -11,17 +11,30 @@ from normscope.errors import UsageError
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
 
-TASKS = ("anbn", "anbncn", "dyck-1", "dyck-2", "shuffle-dyck-2", "majority", "parity", "first")
+TASKS = (
+    *("anbn", "anbncn", "dyck-1", "dyck-2", "shuffle-dyck-2", "majority", "parity", "first"),
+    *("ab-star", "aa-star", "tomita-4"),
+)
 SIZE_NAMES = ("pico", "tiny", "small", "paper")
-OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "adafactor")
+OPTIMIZER_NAMES = (
+    "sgd", "adam", "adamw", "adafactor", "muon", "nadam", "radam",
+    "rmsprop", "adagrad", "adadelta", "adamax", "asgd", "rprop",
+)  # fmt: skip
+CONSTRAINT_NAMES = ("fixed-norm", "fixed-body-norm", "fixed-tensor-norm", "spectral-cap:1")
 DTYPE_NAMES = ("float32", "float64", "bfloat16")
+OPTIMIZER = f"{', '.join(OPTIMIZER_NAMES)}, or FILE.py:FUNCTION. [default: adamw]"
+CONSTRAINT = (
+    "What holds after each update: fixed-norm, fixed-body-norm, fixed-tensor-norm, spectral-cap:X, or "
+    "FILE.py:FUNCTION of the model."
+)
 SIZE = "pico, tiny, small, or paper (12 layers, d 768, ff 512, 12 heads). [default: pico]"
 NORM = "Placement of layer norms: pre, x + f(LN x); paper, x + LN(f x); post, LN(x + f x). [default: pre]"
 SAVE = "When to save checkpoints: log:10, every:100, never, or steps such as 0,10,100. [default: log:10]"
 SCHEDULE = "After warmup: constant, linear, cosine, inverse-sqrt or wsd. [default: constant]"
 
 DATA = {
-    "task": (str, "NAME", f"A formal language: {', '.join(TASKS[:-1])} or {TASKS[-1]}.", *TASKS),
+    "task": (str, "NAME", f"A formal language: {', '.join(TASKS)}, or FILE.py:LANGUAGE.", *TASKS),
+    "data": (str, "FILE.py:NAME", "A dataset of your own, or a function of the DataConfig that returns one."),
     "text": (str, "FILE", "UTF-8 text to train on. [default: prose that comes with Python]"),
     "valid": (str, "FILE", "Held-out text. [default: the last tenth of the text]"),
     "tokenizer": (str, "NAME", "byte, word or bpe. [default: byte]", "byte", "word", "bpe"),
@@ -30,12 +43,19 @@ DATA = {
 MODEL = {
     "size": (str, "NAME", SIZE, *SIZE_NAMES),
     "norm": (str, "NAME", NORM, "pre", "paper", "post"),
+    "model": (
+        str,
+        "FILE.py:NAME",
+        "A model of your own: a function of the ModelConfig that returns a module.",
+    ),
 }
 LOOP = {
     "steps": (int, "N", "Number of updates. [default: 1000]"),
     "epochs": (float, "X", "Passes over the data, instead of a number of updates."),
     "batch": (int, "N", "Sequences per batch. [default: 16]"),
-    "optimizer": (str, "NAME", "sgd, adam, adamw or adafactor. [default: adamw]", *OPTIMIZER_NAMES),
+    "optimizer": (str, "NAME", OPTIMIZER, *OPTIMIZER_NAMES),
+    "constraint": (str, "NAME", CONSTRAINT, *CONSTRAINT_NAMES),
+    "loss": (str, "FILE.py:NAME", "A loss of your own: a function of logits and targets."),
     "seed": (int, "N", f"{SEED} [default: 0]"),
 }
 OTHERS = {
@@ -59,6 +79,7 @@ TRAINING_OPTIONS = {
 def lab_config(fields: Mapping[str, Any]) -> tuple[TrainConfig, set[str]]:
     """Return the config that the options describe, and the names of the fields that were given."""
     from normscope.lab.config import TrainConfig, override
+    from normscope.lab.field_paths import plain_names
     from normscope.lab.model import SIZES
 
     size = fields["size"] or SIZE_NAMES[0]
@@ -66,6 +87,7 @@ def lab_config(fields: Mapping[str, Any]) -> tuple[TrainConfig, set[str]]:
         raise UsageError(f"--size must be one of {', '.join(SIZES)}, not {size!r}")
     changes = {name: value for name, value in fields.items() if value is not None}
     changes = {name: value for name, value in changes.items() if name not in ("size", "set_")}
+    changes = plain_names(TrainConfig, changes)
     changes |= assigned("--set", "clip=1", fields["set_"], changes)
     return override(TrainConfig(model=SIZES[size]), changes), set(changes)
 
@@ -74,12 +96,15 @@ def assigned(
     option: str, example: str, assignments: Sequence[str] | None, others: Mapping[str, Any]
 ) -> dict[str, str]:
     """Parse repeated FIELD=VALUE options; refuse a field that is given twice."""
+    from normscope.lab.config import TrainConfig
+    from normscope.lab.field_paths import plain_name
+
     found: dict[str, str] = {}
     for assignment in assignments or ():
         name, equals, value = assignment.partition("=")
-        name = name.replace("-", "_")
         if not equals:
             raise UsageError(f"{option} takes FIELD=VALUE, such as {option} {example}; got {assignment!r}")
+        name = plain_name(TrainConfig, name.replace("-", "_"))
         if name in others or name in found:
             raise UsageError(f"{name} is given twice: once with {option}, and once before; keep one of them")
         found[name] = value

@@ -16,8 +16,8 @@ from normscope.cli.option_groups import argument, option
 
 RunArgument = Annotated[Path, argument("RUN", "A run file.")]
 SERIES = (
-    "A run file, a log with steps and norms (CSV, JSON, TensorBoard, MLflow, Parquet, trainer_state.json), "
-    "or a bundled series (t5-base)."
+    "A run file, the folder of a training run, a cell of a sweep (grid@lr=0.01), a log with steps and norms "
+    "(CSV, JSON, TensorBoard, MLflow, Parquet, trainer_state.json), or a bundled series (t5-base)."
 )
 SeriesArgument = Annotated[str, argument("SOURCE", SERIES)]
 FirstSeriesArgument = Annotated[str, argument("A", SERIES)]
@@ -154,6 +154,13 @@ Blocks = Annotated[
     ),
 ]
 At = Annotated[float, option("--at", "X", "Scale the model by this power of two first: a larger norm.")]
+Scales = Annotated[
+    str | None,
+    option("--scales", "LIST", "The scales of the curve, such as 1:10 or 1,2.5,10. [default: 1,2,4,…,256]"),
+]
+Reference = Annotated[
+    float | None, option("--reference", "C", "The scale whose states stand for the limit. [default: 16384]")
+]
 
 # -- how training continues, for a forecast -------------------------------------------
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ EXAMPLES = (
 
 SHOWN_TERMS = 12
 RESULTS = Path("replication", "results.json")
-NOT_RUN = "not yet run here"
 
 
 @gathers(text=reading, around=network)
@@ -70,27 +68,16 @@ def paper(
 def _claims(found: Paper, results: Path | None) -> tuple[ClaimLine, ...]:
     """What is known about the claims of a paper, with verdicts from a file of results if there is one."""
     from normscope.literature.works import ClaimLine
+    from normscope.replication.claim_lines import claim_lines
 
     if results is not None and not results.is_file():
         raise UsageError(f"--results: {results} does not exist; 'normscope replicate' writes such a file")
     given = results or (RESULTS if RESULTS.is_file() else None)
-    lines: tuple[Any, ...] = ()
-    for each in (found.work.id, *found.work.other_ids) if found.work else ():
-        lines = lines or _claim_lines(each, given)
+    ids = (found.work.id, *found.work.other_ids) if found.work else ()
+    lines = [line for each in ids for line in claim_lines(each, given)]
     if results is not None and not lines:
         raise UsageError("--results has no effect: no claims of this paper are known; leave it out")
     return tuple(ClaimLine(line.id, line.sentence, line.verdict, line.command, line.detail) for line in lines)
-
-
-def _claim_lines(work_id: str, results: Path | None) -> tuple[Any, ...]:
-    """The lines of a paper's claims; none where this version has no claims to run."""
-    try:
-        claims = import_module("normscope.replication.claim_lines")
-    except ModuleNotFoundError as missing:
-        if not str(missing.name).startswith("normscope.replication"):
-            raise
-        return ()
-    return tuple(claims.claim_lines(work_id, results))
 
 
 def _write(found: Paper, name: str, output: Path | None, export: Path | None) -> dict[str, Path]:
@@ -123,9 +110,19 @@ def _print(found: Paper) -> None:
     rows = [(term.term, f"{term.score:.3f}", term.count) for term in found.terms[:SHOWN_TERMS]]
     print_table(("key term", "tf-idf", "count"), rows)
     say(f"\n{_counts(found)}")
-    for claim in found.claims:
-        say(printable(f"{claim.verdict or NOT_RUN}: {claim.sentence}  {claim.command}"), markup=False)
+    _print_claims(found.claims)
     print_notes([*found.merged, *found.notes])
+
+
+def _print_claims(claims: Sequence[ClaimLine]) -> None:
+    """Print the claims that were tested here with their verdicts, and how many were not."""
+    tested = [claim for claim in claims if claim.verdict]
+    if tested:
+        print_table(("verdict", "claim", "command"), [(c.verdict, c.sentence, c.command) for c in tested])
+    if len(claims) > len(tested):
+        others = "other " if tested else ""
+        untested = _several(claims[len(tested) :], f"{others}claim")
+        console().print(f"{untested} not yet run here: normscope replicate", markup=False)
 
 
 def _counts(found: Paper) -> str:

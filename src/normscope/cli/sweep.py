@@ -72,6 +72,8 @@ def _axes(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cells(path: Path | None, axes: Mapping[str, str]) -> list[dict[str, Any]]:
+    from normscope.lab.config import TrainConfig
+    from normscope.lab.field_paths import plain_names
     from normscope.lab.sweep.cells import grid, parse_values
 
     extra = grid({name: parse_values(values) for name, values in axes.items()})
@@ -79,7 +81,7 @@ def _cells(path: Path | None, axes: Mapping[str, str]) -> list[dict[str, Any]]:
         if not axes:
             raise UsageError("nothing to sweep: give --lr, --weight-decay, --vary or --cells")
         return extra
-    listed = _read_cells(path)
+    listed = [plain_names(TrainConfig, cell) for cell in _read_cells(path)]
     for name in axes:
         if any(name in cell for cell in listed):
             raise UsageError(f"{name} is given twice: in {path} and as an option; keep one of them")
@@ -120,6 +122,7 @@ def _print(result: SweepResult) -> None:
         [COLUMNS.get(name, name) for name in names], zip(*(table[name] for name in names), strict=True)
     )
     print()
-    for message in (result.messages[0], result.messages[-1]):  # the columns above say their scope
+    counts, _, *others = result.messages  # the columns above say their scope
+    for message in (counts, *others):
         console().print(message, markup=False)
     console().print(f"next: normscope report {result.out} -o sweep.html", markup=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from normscope.cli.lab_options import CONFIG_OPTIONS, SIZE_NAMES, TRAINING_OPTIONS, lab_config
 from normscope.cli.option_groups import gathers, option
 from normscope.cli.options import Device, JsonFlag
-from normscope.cli.output import console, number, print_json, print_table, progress_bar
+from normscope.cli.output import console, number, print_json, print_notes, print_table, progress_bar
 
 if TYPE_CHECKING:
     from normscope.lab.config import TrainConfig
@@ -55,12 +56,17 @@ def train(
     folder = output or (run.with_suffix("") if run else _default_folder(config, fields["size"]))
     with progress_bar("training") as progress:
         result = train_model(config, folder, run=run, scan=config.save != NEVER, progress=progress)
-    print_json(result) if json else _print(result)
+    print_json(vars(result) | {"notes": result.notes}) if json else _print(result)
 
 
 def _default_folder(config: TrainConfig, size: str | None) -> Path:
-    source = config.data.task or Path(config.data.text).stem
+    source = re.sub(r"[^\w.-]+", "_", _short(config.data.dataset or config.data.task or config.data.text))
     return Path("runs") / f"{source}-{size or SIZE_NAMES[0]}-{config.model.norm}-{config.seed}"
+
+
+def _short(source: str) -> str:
+    """The name of a task, of a text without its folder, or of an object without its module."""
+    return source.rpartition(":")[2] if ":" in source else Path(source).stem
 
 
 def _print(result: TrainResult) -> None:
@@ -76,5 +82,8 @@ def _print(result: TrainResult) -> None:
     ]
     print_table(("", ""), [(name, number(value)) for name, value in rows])
     say = console()
+    for remark in result.remarks:
+        say.print(f"\n{remark}", markup=False)
     say.print(f"\ncheckpoints  {result.checkpoints}\nrun file     {result.run}", markup=False)
     say.print(f"next: normscope report {result.run} -o report.html", markup=False)
+    print_notes(result.notes)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from functools import cache
 from typing import Any, SupportsIndex, get_args
 
 from normscope.errors import UsageError
-from normscope.option_checks import check_kind
+from normscope.network.places.programs import object_name
+from normscope.option_checks import check_kind, check_number
 from normscope.schedule import Schedule
 from normscope.schedule import parse as parse_schedule
 
@@ -23,11 +25,25 @@ def check_choices(config: object, **choices: Any) -> None:
 
 
 def check_at_least(config: object, **bounds: float) -> None:
-    """Refuse a field that is below its bound, or NaN."""
+    """Refuse a field that is below its bound, or NaN; None is no number and passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
-        if not value >= bound:  # NaN is not
+        if value is not None and not value >= bound:  # NaN is not
             raise UsageError(f"{name} must be at least {bound}, not {value}")
+
+
+def check_finite(config: object) -> None:
+    """Refuse NaN and infinity in every field that is a float."""
+    for name, value in vars(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name} must be a finite number, not {value}")
+
+
+def check_fractions(config: object, *names: str) -> None:
+    """Refuse a field outside [0, 1); None passes."""
+    for name in names:
+        if getattr(config, name) is not None:
+            check_number(name, getattr(config, name), 0, 1)
 
 
 def convert_fields(config: Any) -> None:
@@ -47,16 +63,21 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def convert(name: str, value: Any, hint: Any) -> Any:
-    """Convert a value to the type of the field: text is parsed, an int is accepted for a float."""
+    """Convert a value to the type of the field: text is parsed, an int is accepted for a float.
+
+    A field of type `str | Any` takes an object or its name, and holds the name.
+    """
     allowed = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in allowed):
         if type(None) in allowed:
             return None
         raise UsageError(f"{name} cannot be none")
+    if Any in allowed:
+        return object_name(value)
     kind = next(option for option in allowed if option is not type(None))
     try:
         return _as_kind(value, kind)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         expected = getattr(kind, "__name__", str(kind))
         raise UsageError(f"{name} must be of type {expected}, not {value!r}") from None
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ NormPlacement = Literal["pre", "paper", "post"]
 Positions = Literal["learned", "sinusoidal", "rotary", "none"]
 Mask = Literal["causal", "full", "multiplicative"]
 Activation = Literal["gelu", "relu"]
+SEES_THE_FUTURE = "the multiplicative mask lets the model see the future"
+DEFAULT_LENGTH = 128
+"""Positions of a model that is built without data to say how many it needs."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,15 @@ class ModelConfig:
     """Shape and architecture of the model.
 
     `n_layers` blocks of width `d_model`, with `n_heads` heads and `d_ff` units in the MLP, for sequences of
-    at most `max_length` tokens; the data decides `vocab_size`. `norm` is where layer norms are: pre, paper
+    at most `max_length` tokens; the data decides `vocab_size`, and `max_length` if it is None: the longest
+    sequence that is read. `norm` is where layer norms are: pre, paper
     or post; `final_norm` adds one before the head. `positions` are learned, sinusoidal, rotary or none;
     `mask` is causal, full or multiplicative; `activation` is gelu or relu. `bias`: linear layers and norms
     have biases. `tied_head`: the head is the embedding. `dropout` is that of attention and blocks.
     `init_std` is the standard deviation of every matrix at the start (biases 0, gains 1);
-    None keeps PyTorch's own initialisation. `SIZES` has named sizes: pico, tiny, small, paper.
+    None keeps PyTorch's own initialisation. `network` is a model of your own in its place: a function of this
+    config, or its `module:function`, that returns a module from token ids to logits. `SIZES` has named sizes:
+    pico, tiny, small, paper.
 
     >>> ns.ModelConfig(d_model=32, n_heads=2, norm="post").n_layers
     2
@@ -56,13 +62,14 @@ class ModelConfig:
     norm: NormPlacement = "pre"
     bias: bool = True
     positions: Positions = "learned"
-    max_length: int = 128
+    max_length: int | None = None
     mask: Mask = "causal"
     activation: Activation = "gelu"
     final_norm: bool = True
     tied_head: bool = False
     dropout: float = 0.0
     init_std: float | None = 0.02
+    network: str | Any | None = None
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -77,13 +84,23 @@ class ModelConfig:
             raise UsageError(f"rotary positions need an even head size, not {self.d_model // self.n_heads}")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be in [0, 1), not {self.dropout}")
+        if self.init_std is not None and not 0 < self.init_std < math.inf:
+            raise UsageError(
+                f"init_std must be a positive number, or None for PyTorch's own initialisation; got "
+                f"{self.init_std}"
+            )
+
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """What other packages call `max_length`; None without positions, where any length will do."""
+        return None if self.positions == "none" else self.max_length
 
 
 SIZES: dict[str, ModelConfig] = {
     "pico": ModelConfig(d_model=64, n_layers=2, n_heads=4, d_ff=256),
     "tiny": ModelConfig(d_model=128, n_layers=4, n_heads=4, d_ff=512),
-    "small": ModelConfig(d_model=384, n_layers=6, n_heads=6, d_ff=1536, max_length=256),
-    "paper": ModelConfig(d_model=768, n_layers=12, n_heads=12, d_ff=512, max_length=128),
+    "small": ModelConfig(d_model=384, n_layers=6, n_heads=6, d_ff=1536),
+    "paper": ModelConfig(d_model=768, n_layers=12, n_heads=12, d_ff=512),
 }
 """Named sizes; `paper` is the language model of Merrill et al.: 12 layers, d 768, ff 512, 12 heads."""
 
@@ -195,15 +212,16 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.mask == "multiplicative":
-            warnings.warn("the multiplicative mask lets the model see the future", stacklevel=2)
+            warnings.warn(SEES_THE_FUTURE, stacklevel=2)
         d = config.d_model
         self.config = config
+        self.max_length = DEFAULT_LENGTH if config.max_length is None else config.max_length
         self.embed = nn.Embedding(config.vocab_size, d)
         if config.positions == "learned":
-            self.positions = nn.Embedding(config.max_length, d)
+            self.positions = nn.Embedding(self.max_length, d)
         elif config.positions != "none":
             size = d if config.positions == "sinusoidal" else d // config.n_heads
-            table = angles(config.max_length, size)
+            table = angles(self.max_length, size)
             self.register_buffer("cos", table.cos().float(), persistent=False)
             self.register_buffer("sin", table.sin().float(), persistent=False)
         self.dropout = nn.Dropout(config.dropout)
@@ -225,10 +243,8 @@ class Transformer(nn.Module):
     def forward(self, input_ids: Tensor) -> Tensor:
         """input_ids: batch × length; returns batch × length × vocab_size."""
         length = input_ids.shape[1]
-        if length > self.config.max_length and self.config.positions != "none":
-            raise ModelError(
-                f"the model takes up to {self.config.max_length} tokens per sequence, not {length}"
-            )
+        if length > self.max_length and self.config.positions != "none":
+            raise ModelError(f"the model takes up to {self.max_length} tokens per sequence, not {length}")
         x = self.dropout(self._embed(input_ids, length))
         rotation = (self.cos[:length], self.sin[:length]) if self.config.positions == "rotary" else None
         for block in self.blocks:

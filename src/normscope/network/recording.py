@@ -166,9 +166,10 @@ def _by_step(rows: Sequence[RowType]) -> dict[tuple[str, int], list[RowType]]:
     return found
 
 
-def record_curves(run: Run, result: Homogeneity) -> None:
-    """Write the scaling curves, one per layer and one for the output."""
+def record_curves(run: Run, result: Homogeneity, reference: float) -> None:
+    """Write the scaling curves, one per layer and one for the output, with the scale of their cosines."""
     names = ("c", "cosine", "norm", "degree", "euler")
     with run.transaction():
         for row in result.degrees:
-            run.set_artifact("scaling-curve", row.module, {name: getattr(row, name) for name in names})
+            document = {name: getattr(row, name) for name in names} | {"reference": reference}
+            run.set_artifact("scaling-curve", row.module, document)

@@ -14,7 +14,7 @@ from normscope.network.loading.model_search import find_models
 from normscope.network.loading.models import SeriesOptions, StudiedModel, StudyText
 from normscope.network.measuring.attention_examples import attention_examples
 from normscope.network.measuring.heads import Heads
-from normscope.network.measuring.homogeneity import Homogeneity, homogeneity
+from normscope.network.measuring.homogeneity import Curve, Homogeneity, homogeneity
 from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
 from normscope.network.measuring.layer_similarity import missing_pwcca
 from normscope.network.measuring.lookahead import LookAhead, looks_ahead, meant_causal
@@ -33,7 +33,6 @@ from normscope.network.running.batches import token_count
 from normscope.network.running.forward_failures import blaming_forward
 from normscope.network.running.inputs import Corpus
 from normscope.network.running.passes import part_of
-from normscope.network.running.scaling import scaled
 from normscope.network.series_similarity import SeriesSimilarity, forget_stale_similarity, series_similarity
 from normscope.network.settling.full_text import Limit
 from normscope.network.step_predictions import (
@@ -168,10 +167,10 @@ def study_homogeneity(
     sources: Sequence[str],
     text: StudyText,
     config: StudyConfig = StudyConfig(),
-    at: float = 1.0,
+    curve: Curve = Curve(),
     progress: Progress = silent,
 ) -> Homogeneity:
-    """The degrees of one model whose parameters are first multiplied by `at`; curves go to the run file."""
+    """The degrees of one model; their curves go to the run file."""
     (first, *others) = find_models(sources, text, config.placement, config.series)
     if others:
         program = [source for source in sources[:1] if is_build_reference(source)]
@@ -183,10 +182,10 @@ def study_homogeneity(
         if run is not None:
             claim_for_study(run, sources, [first])
         model, corpus = first.load()
-        with blaming_forward(model, corpus.batches, first.label), scaled(model, at):
-            found = homogeneity(model, corpus.batches, progress=progress)
+        with blaming_forward(model, corpus.batches, first.label):
+            found = homogeneity(model, corpus.batches, curve=curve, blocks=config.blocks, progress=progress)
         if run is not None:
-            record_curves(run, found)
+            record_curves(run, found, curve.reference)
     return replace(found, warnings=(*first.remarks, *corpus.warnings, *found.warnings))
 
 

@@ -137,10 +137,15 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     )
 
 
-def series_results(norms: Series) -> Results:
-    """The results of a series of norms, where nothing else is known."""
+def series_results(
+    norms: Series,
+    rates: RateRecord | None = None,
+    groups: Sequence[RateGroup] = (),
+    known: RunEvidence | None = None,
+) -> Results:
+    """The results of a series of norms; nothing else is known but, perhaps, its learning rates."""
     norms = replace(norms, findings=())
-    fit, no_fit = _fit(norms)
+    fit, no_fit = _fit(norms, rates)
     t5 = reference("t5-base")
     published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
     return Results(
@@ -151,8 +156,8 @@ def series_results(norms: Series) -> Results:
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
-        forecast=_forecast(replace(norms, notes=()), ()),  # the fit says them
-        advice=_advice(RunEvidence(norms, None, Selection())),
+        forecast=_forecast(replace(norms, notes=()), groups),  # the fit says them
+        advice=_advice(known or RunEvidence(norms, None, Selection())),
     )
 
 

@@ -11,9 +11,9 @@ from normscope.anatomy import in_body
 from normscope.atomic_write import atomic_write
 from normscope.errors import MissingExtra, RunFileError, UsageError
 from normscope.run import Run
-from normscope.run_schema import is_run_file
-from normscope.table import Table
-from normscope.theory.measures.series_sources import Selection, Source, load_one, refuse_measure
+from normscope.table import Table, Value
+from normscope.theory.measures.series_sources import Selection, Source, load_one, refuse_measure, run_path
+from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm, recorded_scopes
 
 COLUMNS = (
     *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
@@ -40,12 +40,24 @@ def weight_table(run: Run) -> Table:
     return Table.from_rows(COLUMNS, rows)
 
 
+def norm_table(run: Run) -> Table:
+    """The norms that a training recorded, of a run without weight statistics: step, norm, scope."""
+    columns: dict[str, list[Value]] = {"step": [], "norm": [], "scope": []}
+    for scope in recorded_scopes(run):
+        found = recorded_norm(run, scope)
+        columns["step"] += found.steps.tolist()
+        columns["norm"] += found.values.tolist()
+        columns["scope"] += [scope] * len(found.steps)
+    return Table(columns)
+
+
 def export(source: Source, output: str | os.PathLike[str], *, measure: str | None = None) -> Path:
     """Write the weight statistics of a run to a .csv or .parquet file; the name's ending decides.
 
     `source` is as in `series`; `output` is the file to write. A training log or a bundled series such as
-    `t5-base` has no statistics per tensor: its steps and values are written. `measure` names the column of a
-    log that has several.
+    `t5-base` has no statistics per tensor: its steps and values are written; of a training run that kept no
+    checkpoints, those of the body and of all parameters. `measure` names the column of a log that has
+    several.
 
     >>> import tempfile
     >>> path = ns.export("t5-base", tempfile.mkdtemp() + "/t5.csv")
@@ -70,9 +82,10 @@ def export(source: Source, output: str | os.PathLike[str], *, measure: str | Non
 def _table(source: Source, measure: str | None) -> Table:
     if isinstance(source, Run):
         refuse_measure(source, measure, "all statistics of a run are written")
-        return weight_table(source)
-    if isinstance(source, str | Path) and is_run_file(Path(source)):
-        with Run(source) as run:
+        return norm_table(source) if has_only_norms(source) else weight_table(source)
+    path = run_path(source)
+    if path is not None:
+        with Run(path) as run:
             return _table(run, measure)
     series = load_one(source, Selection(measure))
     scope = {"scope": [series.scope] * len(series)} if series.scope else {}

@@ -18,7 +18,14 @@ from torch import Tensor
 
 
 class TrainingBatch(NamedTuple):
-    """Token ids and the targets to predict from them; batch × length (× …)."""
+    """Token ids and the targets to predict from them; batch × length (× …).
+
+    `inputs` are what the model reads, `targets` what the loss compares its logits with.
+
+    >>> import torch
+    >>> ns.TrainingBatch(torch.tensor([[1, 2]]), torch.tensor([[2, 3]])).targets.tolist()
+    [[2, 3]]
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -28,7 +35,11 @@ class TrainingBatch(NamedTuple):
 class ScoreSums:
     """Loss and correct predictions, summed over tokens and, for tasks, over whole sequences.
 
-    Sums of different batches can be added.
+    `nats` is the loss summed over `tokens`, of which `right` were predicted correctly; so were all tokens of
+    `right_sequences` of the `sequences`. Sums of different batches can be added.
+
+    >>> (ns.ScoreSums(nats=6.0, right=1, tokens=2) + ns.ScoreSums(nats=2.0, right=2, tokens=2)).loss
+    2.0
     """
 
     nats: float = 0.0
@@ -73,8 +84,11 @@ class ScoreSums:
 class DataSizes:
     """What a model and a run must know about the data.
 
-    `positions` are the positions predicted per training sequence, `max_length` is the longest
-    sequence of any split, `sequences` the number of sequences per epoch.
+    `vocab_size` is the number of tokens, `positions` are the positions predicted per training sequence,
+    `max_length` is the longest sequence of any split, `sequences` the number of sequences per epoch.
+
+    >>> ns.DataSizes(vocab_size=10, positions=8, max_length=8, sequences=1000).max_length
+    8
     """
 
     vocab_size: int
@@ -84,12 +98,38 @@ class DataSizes:
 
 
 class Dataset(abc.ABC):
-    """Endless training batches, addressed by number, and fixed batches to evaluate on."""
+    """Endless training batches, addressed by number, and fixed batches to evaluate on.
+
+    Derive from it to train on data of your own: `ns.DataConfig(dataset=...)`.
+
+    >>> import torch
+    >>> class Counting(ns.Dataset):
+    ...     sizes = ns.DataSizes(vocab_size=10, positions=8, max_length=8, sequences=1000)
+    ...     def batch(self, number, size, seed):
+    ...         start = torch.randint(10, (size, 1), generator=torch.Generator().manual_seed(seed + number))
+    ...         rows = (start + torch.arange(9)) % 10
+    ...         return ns.TrainingBatch(rows[:, :-1], rows[:, 1:])
+    ...     def loss(self, logits, targets):
+    ...         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    ...     def evaluations(self, batches, size):
+    ...         return {"valid": [self.batch(-1 - number, size, seed=10**6) for number in range(batches)]}
+    ...     def score(self, logits, targets):
+    ...         right = int((logits.argmax(-1) == targets).sum())
+    ...         nats = float(self.loss(logits, targets)) * targets.numel()
+    ...         return ns.ScoreSums(nats, right, targets.numel())
+    >>> Counting().batch(0, size=2, seed=0).inputs.shape
+    torch.Size([2, 8])
+    """
 
     @property
     @abc.abstractmethod
     def sizes(self) -> DataSizes:
         """Vocabulary, lengths and number of sequences."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences to say about this data beside every result."""
+        return ()
 
     @abc.abstractmethod
     def batch(self, number: int, size: int, seed: int) -> TrainingBatch:

@@ -10,50 +10,15 @@ state, `move` the next state. The tests compare machine and generator with indep
 
 from __future__ import annotations
 
-import abc
 import difflib
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
 from normscope.errors import UsageError
-
-END = "."
-State: TypeAlias = tuple[int, ...]
-
-
-class Language(abc.ABC):
-    """A set of words over `alphabet`, defined by a state machine that reads them symbol by symbol."""
-
-    name: str
-    alphabet: str
-    start: State
-
-    @abc.abstractmethod
-    def follow(self, state: State) -> str:
-        """Return the symbols that may come next, with END if the word may stop here."""
-
-    @abc.abstractmethod
-    def move(self, state: State, symbol: str) -> State:
-        """Return the state after a legal symbol."""
-
-    @abc.abstractmethod
-    def sample(self, rng: np.random.Generator, shortest: int, longest: int) -> str:
-        """Return a random word with `shortest` to `longest` symbols."""
-
-    def next_symbols(self, prefix: str) -> str | None:
-        """Return the symbols that may follow a prefix; None if no word begins with it."""
-        state = self.start
-        for symbol in prefix:
-            if symbol == END or symbol not in self.follow(state):
-                return None
-            state = self.move(state, symbol)
-        return self.follow(state)
-
-    def accepts(self, word: str) -> bool:
-        """Return whether the word belongs to the language."""
-        return END in (self.next_symbols(word) or "")
+from normscope.lab.data.grammar import END, Language, State
+from normscope.lab.data.regular_languages import Regular
+from normscope.network.places.programs import UNNAMED, failures_of, is_program, load_object
 
 
 class Counting(Language):
@@ -222,13 +187,29 @@ LANGUAGES: dict[str, Language] = {
     "majority": Majority(),
     "parity": Parity(),
     "first": First(),
+    "ab-star": Regular("ab-star", "ab", [{"a": 1}, {"b": 2}, {"a": 1}], {2}),
+    "aa-star": Regular("aa-star", "a", [{"a": 1}, {"a": 2}, {"a": 1}], {2}),
+    "tomita-4": Regular(
+        "tomita-4", "01", [{"0": 2, "1": 1}, {"0": 2, "1": 1}, {"0": 3, "1": 1}, {"1": 1}], {1, 2, 3}
+    ),
 }
 
 
 def language(name: str) -> Language:
-    """Return the language of this name; for an unknown name, suggest the nearest."""
+    """Return the language of this name or `module:name`; for an unknown name, suggest the nearest."""
     if name in LANGUAGES:
         return LANGUAGES[name]
+    if is_program(name) or name.startswith(UNNAMED):
+        return _own_language(name)
     close: Sequence[str] = difflib.get_close_matches(name, LANGUAGES, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(LANGUAGES)}"
     raise UsageError(f"there is no task {name!r}: {hint}")
+
+
+def _own_language(name: str) -> Language:
+    with failures_of(name, "import it in Python to see where"):
+        found = load_object(name)
+        found = found() if isinstance(found, type) else found
+    if not isinstance(found, Language):
+        raise UsageError(f"task must be a Language, or the module:name of one; {name} is {found!r}")
+    return found

@@ -9,8 +9,11 @@ et al. 2020).
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +21,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from normscope.errors import UsageError
 from normscope.lab.config import DataConfig
 from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch, build_once, epoch_order
-from normscope.lab.data.languages import END, Language, language
+from normscope.lab.data.fresh_words import draw_word, fresh_words, no_words, repeated_words
+from normscope.lab.data.grammar import END, Language
+from normscope.lab.data.languages import LANGUAGES, language
+from normscope.lab.data.word_counts import has_no_words
 
 Symbols = npt.NDArray[np.uint8]
 MARKER = 0  # START in the input, END in the target; symbol i of the alphabet is i + 1
 PADDING = 255  # every target of a position after the end of the word
-HELD_OUT_WORDS = 1000
 SPLITS = ("train", "valid", "longer")
+REMARKS = "remarks.json"
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,19 @@ class EncodedWords:
 
 @dataclass(frozen=True)
 class TaskData(Dataset):
-    """Words of one language: `train` up to a length; held out, `valid` of the same lengths and `longer`."""
+    """Words of one language: `train` up to a length; held out, `valid` of the same lengths and `longer`.
+
+    `said` are the remarks about them.
+    """
 
     train: EncodedWords
     held_out: dict[str, EncodedWords]
+    said: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Whether held-out words were trained on."""
+        return self.said
 
     @property
     def sizes(self) -> DataSizes:
@@ -94,27 +110,47 @@ class TaskData(Dataset):
 
 
 def open_task(config: DataConfig, folder: Path) -> TaskData:
-    """Generate the words of a language into `folder`, unless an earlier run did, and map them into memory."""
+    """Generate the words of a language into `folder`, unless an earlier run did, and map them into memory.
+
+    The words of a language of the user's own are generated each time: its definition may have changed.
+    """
     grammar = language(config.task or "")
     longest = config.test_length or 2 * config.length
-    description = f"{grammar.name} {config.length} {longest} {config.words} {config.data_seed}"
+    if grammar is not LANGUAGES.get(grammar.name):
+        with tempfile.TemporaryDirectory() as part:
+            _generate(grammar, config, longest, Path(part))
+            return _read(Path(part), mapped=False)
+    description = f"{grammar.name} {config.length} {longest} {config.words} {config.data_seed} fresh"
     name = f"{grammar.name}-{hashlib.sha256(description.encode()).hexdigest()[:12]}"
+    return _read(build_once(folder / name, lambda part: _generate(grammar, config, longest, part)))
 
-    def build(part: Path) -> None:
-        bounds = {
-            "train": (1, config.length),
-            "valid": (1, config.length),
-            "longer": (config.length + 1, longest),
-        }
-        for number, split in enumerate(SPLITS):
-            count = config.words if split == "train" else HELD_OUT_WORDS
-            rng = np.random.default_rng([config.data_seed, number])
-            words = [grammar.sample(rng, *bounds[split]) for _ in range(count)]
-            _save(part / split, encode(grammar, words, bounds[split][1]))
 
-    place = build_once(folder / name, build)
-    train, *others = (_load(place / split) for split in SPLITS)
-    return TaskData(train, dict(zip(SPLITS[1:], others, strict=True)))
+def _generate(grammar: Language, config: DataConfig, longest: int, part: Path) -> None:
+    bounds = dict.fromkeys(SPLITS, (1, config.length)) | {"longer": (config.length + 1, longest)}
+    for lengths in set(bounds.values()):
+        if has_no_words(grammar, *lengths):
+            raise UsageError(no_words(grammar, *lengths))
+    trained: set[str] = set()
+    for number, split in enumerate(SPLITS):
+        rng = np.random.default_rng([config.data_seed, number])
+        if split == "train":
+            words = [draw_word(grammar, rng, *bounds[split]) for _ in range(config.words)]
+            trained = set(words)
+        else:
+            words = fresh_words(grammar, rng, bounds[split], trained)
+        if split == "valid":
+            _write_remarks(part, repeated_words(grammar, words, trained, config.length))
+        _save(part / split, encode(grammar, words, bounds[split][1]))
+
+
+def _write_remarks(part: Path, remarks: list[str]) -> None:
+    (part / REMARKS).write_text(json.dumps(remarks), encoding="utf-8")
+
+
+def _read(place: Path, mapped: bool = True) -> TaskData:
+    train, *others = (_load(place / split, mapped) for split in SPLITS)
+    said = tuple(json.loads((place / REMARKS).read_text(encoding="utf-8")))
+    return TaskData(train, dict(zip(SPLITS[1:], others, strict=True)), said)
 
 
 def encode(grammar: Language, words: list[str], longest: int) -> EncodedWords:
@@ -144,6 +180,7 @@ def _save(path: Path, words: EncodedWords) -> None:
     np.save(f"{path}-targets.npy", words.targets)
 
 
-def _load(path: Path) -> EncodedWords:
-    inputs, targets = (np.load(f"{path}-{part}.npy", mmap_mode="r") for part in ("inputs", "targets"))
+def _load(path: Path, mapped: bool = True) -> EncodedWords:
+    mode: Literal["r"] | None = "r" if mapped else None
+    inputs, targets = (np.load(f"{path}-{part}.npy", mmap_mode=mode) for part in ("inputs", "targets"))
     return EncodedWords(inputs, targets)

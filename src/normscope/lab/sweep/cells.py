@@ -13,9 +13,13 @@ from typing import Any
 
 from normscope.errors import UsageError
 from normscope.lab.config import TrainConfig, flatten, override
+from normscope.lab.field_paths import plain_names
+from normscope.lab.program_fields import check_programs, refuse_unnamed
 from normscope.lab.unused_fields import changed_fields, refuse_unused
+from normscope.network.places.programs import is_program
 
 SEED_RULES = ("same", "own")
+_WORD = re.compile(r"[a-z-]+:[^:]+$")  # such as spectral-cap:2 or every:10
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,13 @@ def parse_values(text: str) -> list[Any]:
     [0.001, 0.01, 0.1]
     """
     match text.split(":"):
+        case [low, high, count] if "," not in text:
+            return _log_space(text, low, high, count)
         case [_]:
             return [part.strip() for part in text.split(",")]
-        case [low, high, count]:
-            return _log_space(text, low, high, count)
+    parts = [part.strip() for part in text.split(",")]
+    if all(is_program(part) or _WORD.match(part) for part in parts if ":" in part):
+        return parts
     raise UsageError(f"expected values such as 1e-5:1e-1:5 or 0.1,0.2, but got {text!r}")
 
 
@@ -71,6 +78,9 @@ def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: s
     changes `seed` keeps its own.
     """
     cells = {cell.id: cell for cell in (_cell(base, change, seeds) for change in changes)}
+    for cell in cells.values():
+        refuse_unnamed(cell.config)
+        check_programs(cell.config)
     if not cells:
         raise UsageError("a sweep needs at least one cell: give values for at least one field")
     changed = {name for cell in cells.values() for name in cell.changes} | changed_fields(base)
@@ -81,7 +91,7 @@ def make_cells(base: TrainConfig, changes: Sequence[Mapping[str, Any]], seeds: s
 def _cell(base: TrainConfig, changes: Mapping[str, Any], seeds: str) -> Cell:
     config = override(base, changes)
     values = flatten(config)
-    kept = {name: values[name] for name in changes}
+    kept = {name: values[name] for name in plain_names(TrainConfig, changes)}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
     if seeds == "own" and "seed" not in kept:
         config = replace(config, seed=(base.seed + int(digest[-7:], 16)) % 2**31)

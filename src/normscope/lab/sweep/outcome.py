@@ -16,7 +16,13 @@ from typing import Any
 from normscope.atomic_write import atomic_write
 from normscope.errors import Diverged, NormscopeError
 from normscope.lab.sweep.cells import Cell
+from normscope.lab.sweep.network_results import network_results
 from normscope.run import Run
+from normscope.schedule import NEVER
+
+CURVES = ("norm", "body_norm", "loss", "update", "radial")
+EVALUATED = ("_loss", "_accuracy", "_perplexity", "_agreement")
+"""How the names of numbers on held-out data end, in the network as it is and in the saturated one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def _attempt(job: CellJob) -> dict[str, Any]:
         paths = RunPaths(job.folder, job.folder / "run.db", job.out / "data")
         result = train_in(paths, job.cell.config, [UpdateSizeRecorder()])
     except Diverged as error:
-        return cell_document(job, "diverged", error=str(error)) | _measured(job.folder / "run.db")
+        return cell_document(job, "diverged", error=str(error)) | _measured(job)
     except NormscopeError as error:
         return cell_document(job, "failed", error=str(error))
     except Exception:
@@ -70,7 +76,7 @@ def _attempt(job: CellJob) -> dict[str, Any]:
         "seconds": result.seconds,
         "evaluation": _finite(result.evaluation),
     }
-    return cell_document(job, "done") | _measured(job.folder / "run.db") | measured
+    return cell_document(job, "done") | _measured(job) | measured
 
 
 def cell_document(job: CellJob, status: str, error: str | None = None) -> dict[str, Any]:
@@ -88,10 +94,16 @@ def cell_document(job: CellJob, status: str, error: str | None = None) -> dict[s
     }
 
 
-def _measured(path: Path) -> dict[str, Any]:
-    """Read norms, losses, update sizes and curves from the run file of the cell."""
-    with Run(path) as run:
+def _measured(job: CellJob) -> dict[str, Any]:
+    """Read everything that was measured, until training ended or diverged, from the run file of the cell."""
+    with Run(job.folder / "run.db") as run:
         rows = run.query("SELECT name, step, value FROM scalar ORDER BY step")
+        network = network_results(run) if job.cell.config.saturation != NEVER else {}
+    return _numbers(rows) | network
+
+
+def _numbers(rows: Sequence[tuple[str, int, float | None]]) -> dict[str, Any]:
+    """Norms, losses, update sizes and curves, from (name, step, value) ordered by step."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for name, step, value in rows:
         if value is not None and math.isfinite(value):
@@ -108,8 +120,10 @@ def _measured(path: Path) -> dict[str, Any]:
             found[name] = _mean([value for _, value in curves[name]])
     found["loss"] = curves["loss"][-1][1] if "loss" in curves else None
     found["mean_lr"] = _mean([value for _, value in curves["lr"]]) if "lr" in curves else None
-    shown = ("norm", "body_norm", "loss", "valid_loss", "update", "radial")
-    return found | {"curves": {name: thinned(curves[name]) for name in shown if name in curves}}
+    evaluated = [name for name in curves if name.endswith(EVALUATED)]
+    found["evaluation"] = {name: curves[name][-1][1] for name in evaluated}
+    shown = [name for name in CURVES if name in curves] + evaluated
+    return found | {"curves": {name: thinned(curves[name]) for name in shown}}
 
 
 def thinned(points: Sequence[tuple[int, float]], count: int = 100) -> list[tuple[int, float]]:

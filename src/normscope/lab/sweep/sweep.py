@@ -21,11 +21,15 @@ from typing import Any
 from normscope._version import __version__
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import TrainConfig, flatten
-from normscope.lab.data.open_data import open_data
+from normscope.lab.data.open_data import complete_config, open_data
+from normscope.lab.model import SEES_THE_FUTURE
+from normscope.lab.sweep.caller_path import WithCallerPath
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
 from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, check_address, open_engine
 from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell
-from normscope.lab.training.checkpointing import check_folder, lock_folder
+from normscope.lab.training.checkpointing import check_folder
+from normscope.lab.training.folder_use import using_folder
+from normscope.network.places.programs import refuse_while_importing
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.run import Run
@@ -64,7 +68,8 @@ class SweepConfig:
 class SweepResult(Tabular):
     """The result of `sweep`: every finished cell as its JSON document (see docs/json.md).
 
-    `out` is the folder of the sweep, `run` its run file. The table has one row per cell.
+    `out` is the folder of the sweep, `run` its run file. `remarks` are sentences about data and
+    models. The table has one row per cell.
 
     >>> cells = [{"changes": {"lr": 0.1}, "status": "done", "norm_end": 9.0}]
     >>> ns.SweepResult("grid", "grid/sweep.db", cells).counts
@@ -74,6 +79,7 @@ class SweepResult(Tabular):
     out: Path
     run: Path
     cells: Sequence[Mapping[str, Any]] = field(hash=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -94,7 +100,10 @@ class SweepResult(Tabular):
         """Summary that a notebook shows above the table."""
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
         scopes = "body_norm: the body; norm: all parameters, with embeddings and head"
-        return (f"{len(self.cells)} cells: {counts}", scopes, f"run file: {self.run}")
+        found = [cell["saturation_error"] for cell in self.cells if cell.get("saturation_error")]
+        missing = [f"in {len(found)} of them, some saturation is missing: {found[0]}"] if found else []
+        first = f"{len(self.cells)} cells: {counts}"
+        return (first, scopes, *missing, *self.remarks, f"run file: {self.run}")
 
 
 def sweep(
@@ -118,6 +127,7 @@ def sweep(
     >>> result.counts
     {'done': 2}
     """
+    refuse_while_importing("sweep")
     check_kind("config", config, SweepConfig)
     check_progress(progress)
     if not isinstance(engine, SupportsSubmit | str | None):
@@ -127,16 +137,27 @@ def sweep(
     folder = Path(output).absolute()
     check_folder(folder)
     cells = make_cells(config.base, config.cells, config.seeds)
-    for data in {cell.config.data for cell in cells}:
-        open_data(data, folder / "data")  # once, before many processes open it
-    with lock_folder(folder), Run.create(folder / "sweep.db") as run:
-        _claim(run, config)
-        waiting = _waiting(run, cells, config.retry)
-        jobs = [CellJob(cell, folder, config.retry) for cell in waiting]
-        if jobs:
-            with _opened(engine) as executor:
-                _gather(run, executor, jobs, len(cells), progress)
+    with using_folder(folder, lambda _: (folder / "cells").exists()):
+        remarks = _prepare(cells, folder)
+        with Run.create(folder / "sweep.db") as run:
+            _claim(run, config, remarks)
+            waiting = _waiting(run, cells, config.retry)
+            jobs = [CellJob(cell, folder, config.retry) for cell in waiting]
+            if jobs:
+                with _opened(engine) as executor:
+                    _gather(run, executor, jobs, len(cells), progress)
     return read_sweep(folder)
+
+
+def _prepare(cells: Sequence[Cell], folder: Path) -> list[str]:
+    """Open all data once, before many processes do, and check every config; return remarks about them."""
+    opened = {data: open_data(data, folder / "data") for data in {cell.config.data for cell in cells}}
+    for cell in cells:
+        complete_config(cell.config, opened[cell.config.data])
+    remarks = [remark for data in opened.values() for remark in data.remarks]
+    if any(cell.config.model.mask == "multiplicative" for cell in cells):
+        remarks.append(SEES_THE_FUTURE)
+    return list(dict.fromkeys(remarks))
 
 
 @contextmanager
@@ -157,7 +178,8 @@ def read_sweep(output: str | Path) -> SweepResult:
             run.artifacts(CELL_ARTIFACT).values(),
             key=lambda cell: [_sort_key(v) for v in cell["changes"].values()],
         )
-    return SweepResult(folder, folder / "sweep.db", cells)
+        remarks = tuple(run.meta.get("remarks", ()))
+    return SweepResult(folder, folder / "sweep.db", cells, remarks)
 
 
 def _sort_key(value: Any) -> tuple[bool, float, str]:
@@ -165,11 +187,10 @@ def _sort_key(value: Any) -> tuple[bool, float, str]:
     return (not number, value if number else 0.0, "" if number else str(value))
 
 
-def _claim(run: Run, config: SweepConfig) -> None:
+def _claim(run: Run, config: SweepConfig, remarks: Sequence[str]) -> None:
     base = flatten(config.base)
     there = run.meta.get("base", base)
-    if there != base:
-        name = next(name for name in base if there.get(name) != base[name])
+    if name := next((name for name in base if there.get(name) != base[name]), None):
         raise UsageError(
             f"{run.path} is a sweep of another base config ({name} is {there.get(name)} there and "
             f"{base[name]} now): choose another folder"
@@ -178,6 +199,8 @@ def _claim(run: Run, config: SweepConfig) -> None:
         run.set_meta("base", base)
         run.set_meta("kind", "sweep")
         run.set_meta("versions", {"normscope": __version__})
+        if remarks:
+            run.set_meta("remarks", remarks)
 
 
 def _waiting(run: Run, cells: Sequence[Cell], retry: bool) -> list[Cell]:
@@ -188,7 +211,8 @@ def _waiting(run: Run, cells: Sequence[Cell], retry: bool) -> list[Cell]:
 def _gather(
     run: Run, engine: SupportsSubmit, jobs: Sequence[CellJob], total: int, progress: Progress
 ) -> None:
-    futures = {as_standard_future(engine.submit(run_cell, job)): job for job in jobs}
+    call = WithCallerPath(run_cell)
+    futures = {as_standard_future(engine.submit(call, job)): job for job in jobs}
     counts, lost = Counter[str](), 0
     done = total - len(jobs)
     progress(done, total, "starting")

@@ -10,6 +10,7 @@ import pickle
 import signal
 import sys
 import threading
+import warnings
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ FunctionCall = tuple[Any, tuple[Any, ...], dict[str, Any]]
 def main() -> None:
     """Serve until stdin closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    warnings.filterwarnings("ignore", "the multiplicative mask")  # the sweep says it once for all cells
     outbox = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a call prints must not mix with results
     calls: SimpleQueue[FunctionCall] = SimpleQueue()

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import time
+import typing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import IO, Any
@@ -22,10 +23,19 @@ from typing import IO, Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import AnotherSeries, CorruptCheckpoint, TrainingError, UnknownFormat, UsageError
-from normscope.lab.model import ModelConfig, Transformer
+from normscope.errors import (
+    AnotherSeries,
+    CorruptCheckpoint,
+    ModelError,
+    TrainingError,
+    UnknownFormat,
+    UsageError,
+)
+from normscope.lab.model import ModelConfig
+from normscope.lab.training.network_building import build_network
 from normscope.run import Run
 
 try:
@@ -43,16 +53,21 @@ def checkpoint_folder(out: Path, step: int) -> Path:
     return out / "checkpoints" / f"step-{step:06d}"
 
 
-def save_model(model: Transformer, folder: Path, tokenizer: str | None = None) -> None:
-    """Write a model as a folder of model.safetensors and config.json; a tied head is stored once."""
+def save_model(
+    model: nn.Module, folder: Path, tokenizer: str | None = None, config: ModelConfig | None = None
+) -> None:
+    """Write a model as a folder of model.safetensors and config.json; tied parameters are stored once.
+
+    `config` is that of the model, for a model of the user's own, which need not have one.
+    """
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    if model.config.tied_head:
-        del tensors["head.weight"]
+    tensors = {name: tensor.contiguous() for name, tensor in _stored_once(model).items()}
     save_file(tensors, part / "model.safetensors", {"format": "pt"})
-    _write_json(part / "config.json", _model_document(model))
+    _write_json(
+        part / "config.json", _model_document(model, config or typing.cast(ModelConfig, model.config))
+    )
     if tokenizer is not None:
         (part / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
         _write_json(part / "tokenizer_config.json", TOKENIZER_CONFIG)
@@ -60,10 +75,17 @@ def save_model(model: Transformer, folder: Path, tokenizer: str | None = None) -
     part.rename(folder)
 
 
-def _model_document(model: Transformer) -> dict[str, Any]:
+def _stored_once(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model without second names of the same memory."""
+    kept = {(tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(model.state_dict().items())}
+    state = model.state_dict()
+    return {name: tensor for name, tensor in state.items() if kept[tensor.data_ptr(), tensor.shape] == name}
+
+
+def _model_document(model: nn.Module, config: ModelConfig) -> dict[str, Any]:
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    names = {"model_type": MODEL_TYPE, "architectures": ["Transformer"], "dtype": dtype}
-    return names | asdict(model.config)
+    names = {"model_type": MODEL_TYPE, "architectures": [type(model).__name__], "dtype": dtype}
+    return names | asdict(config)
 
 
 def is_lab_model(folder: Path) -> bool:
@@ -75,24 +97,46 @@ def is_lab_model(folder: Path) -> bool:
     return isinstance(document, dict) and document.get("model_type") == MODEL_TYPE
 
 
-def load_model(folder: str | os.PathLike[str]) -> Transformer:
-    """Load the model of a folder, in evaluation mode and in the dtype it was saved in."""
+def load_model(folder: str | os.PathLike[str], network: Any = None) -> nn.Module:
+    """Load the model of a folder, in evaluation mode and in the dtype it was saved in.
+
+    A model of the user's own needs `network`, the function that built it or its `module:function`: a
+    checkpoint contains parameters, and nothing in it is run.
+    """
     place = Path(folder)
     if not is_lab_model(place):
         raise UnknownFormat(
             f"{place} is not a model of the lab: expected a config.json with model_type {MODEL_TYPE!r}"
         )
-    document = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    known = {entry.name for entry in fields(ModelConfig)}
-    model = Transformer(ModelConfig(**{name: document[name] for name in known & document.keys()}))
+    config = _model_config(place, network)
+    model = build_network(config)
     try:
         tensors = load_file(place / "model.safetensors")
-        if model.config.tied_head:
-            tensors["head.weight"] = tensors["embed.weight"]
-        model.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+        model.to(next(iter(tensors.values())).dtype)
+        _load_tensors(model, tensors)
     except (SafetensorError, OSError, RuntimeError, StopIteration) as error:
         raise CorruptCheckpoint(f"{place}/model.safetensors cannot be read: {error}") from None
     return model.eval()
+
+
+def _model_config(place: Path, network: Any) -> ModelConfig:
+    document = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    own = document.get("network")
+    if own is not None and network is None:
+        raise ModelError(
+            f"{place} has the parameters of a model of your own ({own}), and a checkpoint contains no code: "
+            "load it with load_model(folder, network=your_function), or write a function that returns "
+            "(model, batches) and call 'normscope saturate FILE.py:FUNCTION CHECKPOINTS'"
+        )
+    known = {entry.name for entry in fields(ModelConfig)}
+    return ModelConfig(**{name: document[name] for name in known & document.keys()} | {"network": network})
+
+
+def _load_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    absent = set(missing) - (model.state_dict().keys() - _stored_once(model).keys())
+    if absent or unexpected:
+        raise RuntimeError(f"missing {sorted(absent)}, unexpected {sorted(unexpected)}")
 
 
 def lock_folder(out: Path) -> IO[str]:
@@ -101,19 +145,26 @@ def lock_folder(out: Path) -> IO[str]:
     A killed process may hold its lock for another moment, so locking is tried for a few seconds.
     """
     check_folder(out)
-    out.mkdir(parents=True, exist_ok=True)
-    file = (out / ".lock").open("w")
-    if fcntl is None:
-        return file
     for wait in (*[0.1] * LOCK_TRIES, None):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / ".lock").open("w")
+        if _lock(file, out / ".lock"):
             return file
-        except BlockingIOError:
-            if wait is not None:
-                time.sleep(wait)
-    file.close()
+        file.close()
+        if wait is not None:
+            time.sleep(wait)
     raise TrainingError(f"another process is working in {out}: wait for it to end, or choose another folder")
+
+
+def _lock(file: IO[str], path: Path) -> bool:
+    """Whether the file could be locked, and nobody deleted it in between."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def check_folder(out: Path) -> None:

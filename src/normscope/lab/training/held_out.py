@@ -11,7 +11,7 @@ import torch
 
 from normscope.lab.config import DataConfig, TrainConfig, override
 from normscope.lab.data.dataset import Dataset, TrainingBatch
-from normscope.lab.data.languages import language
+from normscope.lab.data.languages import LANGUAGES, language
 from normscope.lab.data.tasks import PADDING, TaskData, open_task
 from normscope.network.predicting.predictions import IGNORED, TaskName
 from normscope.network.running.batches import Batch
@@ -21,6 +21,12 @@ from normscope.network.running.inputs import BATCH_TOKENS, EXAMPLE_TOKENS, Corpu
 def task_name(data: Dataset) -> TaskName:
     """What the lab's targets are: sets of symbols, or the next token, which is aligned with its logits."""
     return "sets" if isinstance(data, TaskData) else "tokens"
+
+
+def has_labels(data: Dataset, batch: TrainingBatch) -> bool:
+    """Whether the targets are sets of symbols or next tokens, as measurements of predictions need them."""
+    whole = not batch.targets.is_floating_point() and batch.targets.shape == batch.inputs.shape
+    return isinstance(data, TaskData) or whole
 
 
 def held_out_batches(data: Dataset, kept: Sequence[TrainingBatch], device: torch.device) -> list[Batch]:
@@ -56,8 +62,8 @@ def _data_config(out: Path) -> DataConfig | None:
         document = json.loads((out / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(document, dict) or not document.get("task"):
-        return None
+    if not isinstance(document, dict) or document.get("task") not in LANGUAGES:
+        return None  # a text, or data of the user's own, whose program a file must not name
     return override(TrainConfig(), document).data
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from normscope.errors import NormscopeError
 from normscope.lab.config import TrainConfig
+from normscope.lab.optimizing.muon import optimizer_parts
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.held_out import held_out_batches
 from normscope.lab.training.saturated_evaluation import evaluate_saturated
 from normscope.lab.training.trainer import Trainer
-from normscope.network.measuring.heads import heads
-from normscope.network.measuring.saturation import saturation
+from normscope.network.measuring.joint import saturation_and_heads
 from normscope.network.recording import head_rows, saturation_rows
+from normscope.rows import SATURATION_ERRORS
 from normscope.schedule import NEVER, Schedule
 from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.monitor.monitor_options import MonitorOptions
@@ -30,7 +32,9 @@ def observers(config: TrainConfig) -> list[Callback]:
 class SaturationObserver(Callback):
     """Measures saturation, the type of each head, and the task in the saturated network, on held-out data.
 
-    The parameters are scaled in place and restored bit for bit, so training is not affected.
+    The parameters are scaled in place and restored bit for bit, so training is not affected. A model that
+    cannot be measured, such as one with infinite parameters, leaves a note in the run file: it may be the
+    last result of a long training.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -41,6 +45,11 @@ class SaturationObserver(Callback):
         config = trainer.config
         held_out = trainer.data.evaluations(config.eval_batches, config.batch)["valid"]
         self._batches = held_out_batches(trainer.data, held_out, torch.device(config.device))
+        known = trainer.step or -1
+        with trainer.run.transaction():
+            trainer.run.delete_rows(
+                "artifact", "kind = ? AND CAST(key AS INTEGER) > ?", (SATURATION_ERRORS, known)
+            )
         if trainer.step == 0 and 0 in self._schedule:
             self._measure(trainer)
 
@@ -50,8 +59,22 @@ class SaturationObserver(Callback):
             self._measure(trainer)
 
     def _measure(self, trainer: Trainer) -> None:
-        trainer.write(saturation_rows(saturation(trainer.model, self._batches), trainer.step))
-        trainer.write(head_rows(heads(trainer.model, self._batches), trainer.step))
+        parts = {"saturation": self._measure_network, "the task in the saturated network": self._measure_task}
+        for name, measure in parts.items():
+            try:
+                measure(trainer)
+            except NormscopeError as error:
+                note = f"{name} was not measured at step {trainer.step}: {error}"
+                with trainer.run.transaction():
+                    trainer.run.set_artifact(SATURATION_ERRORS, str(trainer.step), note)
+                return
+
+    def _measure_network(self, trainer: Trainer) -> None:
+        found = saturation_and_heads(trainer.model, self._batches)
+        trainer.write(saturation_rows(found.saturation, trainer.step))
+        trainer.write(head_rows(found.heads, trainer.step))
+
+    def _measure_task(self, trainer: Trainer) -> None:
         config = trainer.config
         task = evaluate_saturated(trainer.model, trainer.data, config.eval_batches, config.batch)
         for name, value in task.items():
@@ -70,7 +93,9 @@ class MonitorObserver(Callback):
     def on_start(self, trainer: Trainer) -> None:
         """Start the monitor at the current step, which is not 0 in a resumed run."""
         options = MonitorOptions(step=trainer.step)
-        self._monitor = Monitor(trainer.model, trainer.optimizer, trainer.run.path, self._schedule, options)
+        self._monitor = Monitor(
+            trainer.model, optimizer_parts(trainer.optimizer), trainer.run.path, self._schedule, options
+        )
 
     def on_save(self, trainer: Trainer) -> None:
         """Write everything to the run file."""

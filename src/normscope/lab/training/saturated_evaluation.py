@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from normscope.errors import ScaleOverflow
 from normscope.lab.data.dataset import Dataset
 from normscope.lab.data.tasks import TaskData
-from normscope.lab.training.held_out import held_out_batches, task_name
+from normscope.lab.training.held_out import has_labels, held_out_batches, task_name
 from normscope.network.predicting.task import NetworkTask, saturated_task
 
 
@@ -19,17 +18,16 @@ def evaluate_saturated(
     The names are those of `evaluate` after `saturated_` (attention as it is at the scale) and
     `saturated_exact_` (the exact limit of attention), and `agreement`, the share of positions where it
     predicts what the model predicts. The loss is that of logits rescaled to the size of the model's.
-    At a scale that the dtype does not allow there is nothing.
+    For targets that are not tokens there is nothing.
     """
     device = next(model.parameters()).device
     found: dict[str, float] = {}
     for split, kept in data.evaluations(batches, size).items():
-        try:
-            result = saturated_task(
-                model, held_out_batches(data, kept, device), scale=scale, task=task_name(data)
-            )
-        except ScaleOverflow:
+        if not has_labels(data, kept[0]):
             return {}
+        result = saturated_task(
+            model, held_out_batches(data, kept, device), scale=scale, task=task_name(data)
+        )
         words = isinstance(data, TaskData)
         found |= _named(f"saturated_{split}", result["scaled"], words)
         found |= _named(f"saturated_exact_{split}", result["exact"], words)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from normscope.errors import UsageError
-from normscope.lab.config import TrainConfig
+from normscope.errors import Diverged, UsageError
+from normscope.lab.config import DataConfig, TrainConfig, override
+from normscope.lab.data.dataset import Dataset
+from normscope.lab.program_fields import check_programs
 from normscope.lab.training.callback import Callback
-from normscope.lab.training.checkpointing import lock_folder
+from normscope.lab.training.folder_use import using_folder
 from normscope.lab.training.train_result import TrainResult
 from normscope.lab.training.trainer import RunPaths, Trainer
 from normscope.lab.unused_fields import changed_fields, refuse_unused
+from normscope.network.places.programs import refuse_while_importing
 from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.schedule import NEVER
@@ -22,7 +26,7 @@ def train(
     output: str | Path,
     *,
     run: str | Path | None = None,
-    data: str | Path | None = None,
+    data: str | Path | Dataset | Callable[[DataConfig], Dataset] | None = None,
     callbacks: Sequence[Callback] = (),
     scan: bool = False,
     progress: Progress = silent,
@@ -30,9 +34,12 @@ def train(
     """Train the small transformer of `config` and leave everything in the folder `output`.
 
     An unfinished run in the folder is continued. The run file is `output`/run.db unless `run`
-    names another. Tokenised text is kept in `data` (`output`/data by default), where further runs
-    can use it. `callbacks` are called during the run, see `Callback`; `progress` is called with (step,
-    steps, note). With `scan`, the checkpoints are measured into the run file at the end.
+    names another. Tokenised text is kept in the folder `data` (`output`/data by default), where further runs
+    can use it; `data` may also be a dataset of your own, or a function of the DataConfig that returns one.
+    The config takes objects of your own for everything else: see `ModelConfig.network`,
+    `OptimizerConfig.optimizer`, `OptimizerConfig.constraint`, `TrainConfig.loss`. `callbacks` are called
+    during the run, see `Callback`; `progress` is called with (step, steps, note). With `scan`, the
+    checkpoints are measured into the run file at the end.
 
     >>> import normscope as ns, tempfile
     >>> config = ns.TrainConfig(steps=3, batch=2)
@@ -41,11 +48,15 @@ def train(
     >>> result.steps, result.loss < 6
     (3, True)
     """
+    refuse_while_importing("train")
     check_kind("config", config, TrainConfig)
+    if data is not None and not isinstance(data, str | os.PathLike):
+        config, data = override(config, {"dataset": data}), None
     check_progress(progress)
     check_kind("callbacks", callbacks, Sequence, "a list")
     for callback in callbacks:
         check_kind("each of the callbacks", callback, Callback)
+    check_programs(config)
     refuse_unused(changed_fields(config), [config])
     if scan and config.save == NEVER:
         raise UsageError("scan=True measures checkpoints, but save is never: choose when to save")
@@ -63,7 +74,17 @@ def train_in(
     paths: RunPaths, config: TrainConfig, callbacks: Sequence[Callback] = (), progress: Progress = silent
 ) -> TrainResult:
     """Train in a folder; the cells of a sweep may have fields that only other cells use."""
-    with lock_folder(paths.out), Trainer(config, paths, [*_observers(config), *callbacks]) as trainer:
+    resumed = (paths.out / "state.pt").exists()
+    running: list[Trainer] = []
+
+    def begun(error: BaseException) -> bool:
+        return resumed or isinstance(error, Diverged) or any(trainer.step > 0 for trainer in running)
+
+    with (
+        using_folder(paths.out, begun, paths.run),
+        Trainer(config, paths, [*_observers(config), *callbacks]) as trainer,
+    ):
+        running.append(trainer)
         return trainer.fit(progress)
 
 

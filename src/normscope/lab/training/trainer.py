@@ -18,14 +18,18 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.errors import Diverged, UsageError
+from normscope.errors import Diverged
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.data.text import TextData
-from normscope.lab.model import Transformer
-from normscope.lab.training import checkpointing, optimizers
+from normscope.lab.optimizing import optimizers
+from normscope.lab.optimizing.constraints import FixedNorm, build_constraint
+from normscope.lab.optimizing.muon import optimizer_parts
+from normscope.lab.optimizing.parameter_norms import body_parameters, parameter_norm
+from normscope.lab.training import checkpointing
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.evaluation import evaluate
+from normscope.lab.training.network_building import build_loss, build_network, check_network
 from normscope.lab.training.train_result import TrainResult
 from normscope.network.places.placement import Placement
 from normscope.progress import Progress, silent
@@ -68,22 +72,34 @@ class Trainer:
         self.config = config = complete_config(config, self.data)
         self.paths = paths
         self.callbacks = callbacks
-        device, dtype = Placement(config.device).torch_device(), _dtype(config.dtype)
+        device, dtype = Placement(config.device).torch_device(), TRAINING_DTYPES[config.dtype]
         checkpointing.claim_folder(paths.out, flatten(config))
         torch.manual_seed(config.seed)
-        self.model = Transformer(config.model).to(device=device, dtype=dtype)
+        self.model = build_network(config.model).to(device=device, dtype=dtype)
+        check_network(self.model, config.model.network, self.data, device)
         self.optimizer = optimizers.build_optimizer(self.model, config.optimization)
+        self._loss = build_loss(config.loss, self.data)
+        self._constraint = build_constraint(config.optimization.constraint, dtype)
+        self._constrain()
         self.step = 0
         self.loss = math.nan
-        self._body = optimizers.body_parameters(self.model)
-        self.norm = self.norm_start = optimizers.parameter_norm(self.model.parameters())
-        self.body_norm = optimizers.parameter_norm(self._body)
+        self._body = body_parameters(self.model)
+        self.norm = self.norm_start = parameter_norm(self.model.parameters())
+        self.body_norm = parameter_norm(self._body)
         self.body_norm_start: float | None = self.body_norm
         self.evaluation: dict[str, float] = {}
         self._rows: list[Row] = []
         self._saved = time.monotonic()
         paths.run.parent.mkdir(parents=True, exist_ok=True)
         self.run = Run.create(paths.run)
+
+    def _constrain(self) -> None:
+        """Apply the constraint inside each step, before those who watch the optimizer see the update."""
+        constraint = self._constraint
+        if constraint is not None:
+            constraint.start(self.model)
+            last = optimizer_parts(self.optimizer)[-1]
+            last.register_step_post_hook(lambda *_: constraint.apply(self.model))
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +155,7 @@ class Trainer:
         config = self.config
         inputs, targets = self.data.batch(number, config.batch, config.seed)
         logits = self.model(inputs.to(config.device))
-        loss = self.data.loss(logits, targets.to(config.device)) / config.accumulate
+        loss = self._loss(logits, targets.to(config.device)) / config.accumulate
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
@@ -150,7 +166,7 @@ class Trainer:
         if self.step in config.record or last:
             self.record("loss", self.loss)
             self.record("lr", self.lr)
-            self.record("weight_decay", config.optimization.weight_decay)
+            self.record("weight_decay", optimizers.largest_decay(self.optimizer))
             self.record("tokens", self.step * config.accumulate * config.batch * self.data.sizes.positions)
             if config.optimization.clip is not None:
                 self.record("gradient_norm", self.gradient_norm)
@@ -167,8 +183,8 @@ class Trainer:
         self.record("body_norm", self.body_norm)
 
     def _measure_norms(self) -> None:
-        self.norm = optimizers.parameter_norm(self.model.parameters())
-        self.body_norm = optimizers.parameter_norm(self._body)
+        self.norm = parameter_norm(self.model.parameters())
+        self.body_norm = parameter_norm(self._body)
 
     def _evaluate(self) -> None:
         self.evaluation = evaluate(self.model, self.data, self.config.eval_batches, self.config.batch)
@@ -196,6 +212,8 @@ class Trainer:
             self.run.set_meta("seed", self.config.seed)
             self.run.set_meta("source", str((self.paths.out / "checkpoints").absolute()))
             self.run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
+            if self.data.remarks:
+                self.run.set_meta("remarks", list(self.data.remarks))
             notes = optimizers.optimizer_notes(self.model, self.optimizer)
             self.run.set_artifact(OPTIMIZER_NOTES, "", notes)
         self._record_norm()
@@ -207,6 +225,8 @@ class Trainer:
         self.evaluation = state["evaluation"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if isinstance(self._constraint, FixedNorm):
+            self._constraint.load_state_dict(state["constraint"])
         torch.set_rng_state(state["random"])
         self._measure_norms()
         with self.run.transaction():
@@ -224,13 +244,13 @@ class Trainer:
     def _save_checkpoint(self) -> None:
         tokenizer = self.data.tokenizer.to_json() if isinstance(self.data, TextData) else None
         folder = checkpointing.checkpoint_folder(self.paths.out, self.step)
-        checkpointing.save_model(self.model, folder, tokenizer)
+        checkpointing.save_model(self.model, folder, tokenizer, self.config.model)
 
     def _save_state(self) -> None:
         for callback in self.callbacks:
             callback.on_save(self)
         self._flush()
-        state = {
+        state: dict[str, Any] = {
             "step": self.step,
             "loss": self.loss,
             "norm_start": self.norm_start,
@@ -240,6 +260,8 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
+        if isinstance(self._constraint, FixedNorm):
+            state["constraint"] = self._constraint.state_dict()
         checkpointing.save_state(self.paths.out, state)
         self._saved = time.monotonic()
 
@@ -262,10 +284,5 @@ class Trainer:
             seconds=seconds,
             body_norm_start=self.body_norm_start,
             body_norm_end=self.body_norm,
+            remarks=self.data.remarks,
         )
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in TRAINING_DTYPES:
-        raise UsageError(f"dtype must be one of {', '.join(TRAINING_DTYPES)}, not {name!r}")
-    return TRAINING_DTYPES[name]

@@ -4,7 +4,7 @@ An update is decay plus the rest, θ ← (1 − ηλ)θ + η·v. The size u = �
 part r = ⟨θ, v⟩/‖θ‖ are recorded at about a hundred steps of a run, over all
 parameters (`update`, `radial`) and over the body (`body_update`, `body_radial`, `body_norm`).
 `decayed` and `body_decayed` are the share of ρ² that weight decay acts on: less than 1 if only matrices
-decay, 0 for Adam, whose decay is part of v.
+decay, 0 for Adam and its like, whose decay is part of v.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import SGD, Optimizer
 
+from normscope.lab.optimizing.muon import groups_by_part
+from normscope.lab.optimizing.parameter_norms import body_parameters
 from normscope.lab.training.callback import Callback
-from normscope.lab.training.optimizers import body_parameters
 from normscope.lab.training.trainer import Trainer
+from normscope.weights.monitor.optimizer_inspection import decay_is_coupled
 
 MEASURED_STEPS = 100
 
@@ -47,9 +49,9 @@ class UpdateSizeRecorder(Callback):
         if not self._before or trainer.lr == 0:
             return
         everything, body = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
-        decoupled = not isinstance(trainer.optimizer, Adam) or isinstance(trainer.optimizer, AdamW)
-        for group in trainer.optimizer.param_groups:
-            decay = group["weight_decay"] if decoupled else 0.0
+        for part, group in groups_by_part(trainer.optimizer):
+            decoupled = isinstance(part, SGD) or not decay_is_coupled(part, group)
+            decay = group.get("weight_decay", 0.0) if decoupled else 0.0
             for parameter in group["params"]:
                 sums = _sums(self._before[parameter], parameter.detach(), trainer.lr, decay)
                 everything += sums

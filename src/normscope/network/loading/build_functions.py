@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +13,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.checkpoints.series.series import Entry, open_series
-from normscope.errors import ModelError, NormscopeError, UsageError
+from normscope.errors import ModelError, UsageError
 from normscope.network.loading.models import Identity, SeriesOptions, StudiedModel
 from normscope.network.loading.module_weights import load_weights
-from normscope.network.places.placement import Placement, first_line
-from normscope.network.places.source_paths import check_program
+from normscope.network.places.placement import Placement
+from normscope.network.places.programs import check_program, failures_of, load_object
 from normscope.network.running.batches import Batch, as_batches, to_device
 from normscope.network.running.inputs import EXAMPLE_TOKENS, Corpus
 
@@ -76,9 +74,8 @@ def _token_names(batch: Batch) -> Iterator[str]:
 
 def build_model(source: str, placement: Placement) -> tuple[nn.Module, list[Batch]]:
     """Run `file.py:build`, the user's own code, which returns a model and its batches."""
-    path, name = _split(source)
-    with _failures_of(source):
-        result = _function(path, name)()
+    with failures_of(source, f"'normscope --debug saturate {source}' shows where"):
+        result = _function(source)()
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], nn.Module):
         raise ModelError(
             f"{source} returned {type(result).__name__}; expected a tuple (model, batches): the torch module "
@@ -91,49 +88,14 @@ def build_model(source: str, placement: Placement) -> tuple[nn.Module, list[Batc
 
 def program_digest(source: str) -> str:
     """A digest of the Python file behind `file.py:build`; the modules it imports are not included."""
-    path, name = _split(source)
-    check_program(path, name)
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _split(source: str) -> tuple[Path, str]:
     path, _, name = source.rpartition(":")
-    return Path(path), name
+    check_program(Path(path), name)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
-def _function(path: Path, name: str) -> Callable[[], Any]:
-    check_program(path, name)
-    spec = importlib.util.spec_from_file_location(f"normscope_build_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickles in the file look up their module by name
-    with _on_path(path.parent):
-        spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+def _function(source: str) -> Callable[[], Any]:
+    function = load_object(source)
     if not callable(function):
+        path, _, name = source.rpartition(":")
         raise UsageError(f"{path} has no function {name}(): expected one that returns (model, batches)")
     return function  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _failures_of(source: str) -> Iterator[None]:
-    """Say that an error is one of the user's program, and not of ours."""
-    try:
-        yield
-    except NormscopeError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"{source} failed: {type(error).__name__}: {first_line(error)}; "
-            f"'normscope --debug saturate {source}' shows where"
-        ) from error
-
-
-@contextmanager
-def _on_path(folder: Path) -> Iterator[None]:
-    """Let the file import the modules beside it, as it could if it were run as a program."""
-    sys.path.insert(0, str(folder.resolve()))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder.resolve()))

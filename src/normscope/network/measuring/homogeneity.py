@@ -21,7 +21,8 @@ from normscope.errors import ModelError, UsageError
 from normscope.network.measuring.euler import euler_degree
 from normscope.network.running.batches import Batch, Batches, as_batches, sample
 from normscope.network.running.eval_mode import evaluating
-from normscope.network.running.scaling import check_scale, power_of_two, scaled
+from normscope.network.running.multiples import check_multiple, multiplied
+from normscope.network.running.scaling import power_of_two, scaled
 from normscope.network.watching.block_lists import BlockList, find_blocks
 from normscope.network.watching.finite import blame_for_nonfinite
 from normscope.network.watching.hidden_states import (
@@ -32,7 +33,7 @@ from normscope.network.watching.hidden_states import (
     unit_rows,
     visiting,
 )
-from normscope.option_checks import check_kind, check_number, check_progress
+from normscope.option_checks import check_kind, check_number, check_positive, check_progress
 from normscope.progress import Progress, silent
 from normscope.table import Table, Tabular
 from normscope.words import some
@@ -40,27 +41,30 @@ from normscope.words import some
 
 @dataclass(frozen=True)
 class Curve:
-    """The `scales` at which to measure, powers of two, and when a degree exists.
+    """The `scales` at which to measure, positive numbers, and when a degree exists.
 
-    `reference` is the scale that represents the limit in the cosine curve. A degree
-    `exists` if the slope is constant (its interval is at most ± `tolerance`), Euler's
-    identity gives the same number, and the residual of Euler's identity is at most
-    `tolerance` of ‖f‖.
+    `reference` is the scale that represents the limit in the cosine curve; Merrill et al. (2021) use
+    scales from 1 to 10 and the reference 1000. A scale that is not a power of two needs memory for a copy
+    of the parameters. A degree `exists` if the slope is constant (its interval is at most ±
+    `tolerance`), Euler's identity gives the same number, and the residual of Euler's identity is at
+    most `tolerance` of ‖f‖. `at` is a power of two that every parameter is multiplied by first: the
+    degree is that of the network at a larger norm.
 
-    >>> ns.Curve().scales[-1], ns.Curve(tolerance=0.01).reference
-    (256.0, 16384.0)
+    >>> ns.Curve().scales[-1], ns.Curve(scales=range(1, 11), reference=1000).scales[-1]
+    (256.0, 10.0)
     """
 
-    scales: tuple[float, ...] = tuple(2.0**n for n in range(9))
+    scales: Sequence[float] = tuple(2.0**n for n in range(9))
     reference: float = 2.0**14
     tolerance: float = 0.05
+    at: float = 1.0
 
     def __post_init__(self) -> None:
-        check_kind("scales", self.scales, (tuple, list), "a tuple of powers of two")
-        object.__setattr__(self, "scales", tuple(self.scales))
+        check_kind("scales", self.scales, (tuple, list, range), "a list of positive numbers")
+        object.__setattr__(self, "scales", tuple(check_positive("a scale", c) for c in self.scales))
+        object.__setattr__(self, "reference", check_positive("reference", self.reference))
         check_number("tolerance", self.tolerance, 0)
-        for scale in (*self.scales, self.reference):
-            power_of_two(scale)
+        power_of_two(self.at)
         if len(set(self.scales)) < 3:
             raise UsageError(f"a slope needs at least three different scales, got {list(self.scales)}")
 
@@ -128,30 +132,40 @@ class Homogeneity(Tabular):
 
 
 def homogeneity(
-    model: nn.Module, batches: Batches, *, curve: Curve = Curve(), progress: Progress = silent
+    model: nn.Module,
+    batches: Batches,
+    *,
+    curve: Curve = Curve(),
+    blocks: str | None = None,
+    progress: Progress = silent,
 ) -> Homogeneity:
     """The degree of each layer and of the output, by slope and by Euler's identity.
 
     Works on any module; one without repeated blocks is measured at its output only. The network is
-    measured at its own norm; for the degree it would have at a larger norm, measure inside
-    `with scaled(model, 2**8)`. `model` and `batches` are as in `saturation`; `curve` says at which scales
-    the slope is measured; `progress` is called with (done, total, note).
+    measured at its own norm; for the degree it would have at a larger norm, give a `curve` with `at=2**8`.
+    `model`, `batches` and `blocks` are as in `saturation`; `curve` says at which scales the slope is
+    measured; `progress` is called with (done, total, note).
 
     >>> import torch
     >>> import normscope as ns
     >>> _ = torch.manual_seed(0)
-    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
-    >>> with ns.scaled(layer.double(), 4096):
-    ...     result = ns.homogeneity(layer, torch.randn(4, 6, 8).double())
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True).double()
+    >>> result = ns.homogeneity(layer, torch.randn(4, 6, 8).double(), curve=ns.Curve(at=4096))
     >>> round(result.output.degree, 2), result.output.exists
     (1.0, True)
     """
     check_kind("curve", curve, Curve)
     check_progress(progress)
     kept = as_batches(batches)
-    for scale in (*curve.scales, curve.reference):
-        check_scale(model, scale)
-    lists = _block_lists(model, kept)
+    with scaled(model, curve.at):
+        for scale in (*curve.scales, curve.reference):
+            check_multiple(model, scale)
+        return _homogeneity(model, kept, _block_lists(model, kept, blocks), curve, progress)
+
+
+def _homogeneity(
+    model: nn.Module, kept: list[Batch], lists: Sequence[BlockList], curve: Curve, progress: Progress
+) -> Homogeneity:
     with evaluating(model):
         recorded = _record(model, kept, lists, curve, progress)
     euler = euler_degree(model, kept, lists)
@@ -162,11 +176,13 @@ def homogeneity(
     return Homogeneity(tuple(degrees), tuple(_warnings(degrees, own)))
 
 
-def _block_lists(model: nn.Module, batches: list[Batch]) -> list[BlockList]:
-    """The model's block lists; empty for a model without repeated blocks."""
+def _block_lists(model: nn.Module, batches: list[Batch], pattern: str | None) -> list[BlockList]:
+    """The model's block lists; empty for a model without repeated blocks, unless they are named."""
     try:
-        return find_blocks(model, sample(batches))
+        return find_blocks(model, sample(batches), pattern=pattern)
     except ModelError:
+        if pattern is not None:
+            raise
         return []
 
 
@@ -174,11 +190,11 @@ def _record(
     model: nn.Module, batches: list[Batch], lists: Sequence[BlockList], curve: Curve, progress: Progress
 ) -> dict[Edge, dict[float, tuple[float, float]]]:
     """For each edge and scale: log of the norm over all real tokens, mean cosine with the reference."""
-    with scaled(model, curve.reference):
+    with multiplied(model, curve.reference):
         limit = _states(model, batches, lists)
     found: dict[Edge, dict[float, tuple[float, float]]] = {}
     for done, scale in enumerate(curve.scales):
-        with scaled(model, scale):
+        with multiplied(model, scale):
             states = _states(model, batches, lists)
         for edge, rows in states.items():
             cosine = float((unit_rows(rows) * unit_rows(limit[edge])).sum(-1).mean())
@@ -234,7 +250,7 @@ def _degree(
         euler=euler[0],
         residual=euler[1],
         exists=bool(agree and half <= curve.tolerance),
-        c=curve.scales,
+        c=tuple(curve.scales),
         norm=tuple(math.exp(min(log, 709.0)) for log in logs),
         cosine=tuple(points[scale][1] for scale in curve.scales),
     )

@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.errors import MissingCheckpoints, SourceNotFound, UsageError
+from normscope.errors import MissingCheckpoints, SourceNotFound
+from normscope.network.places.programs import check_program
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _FILE_SUFFIX = re.compile(
@@ -58,12 +59,6 @@ def check_sources(sources: Sequence[str]) -> None:
 
 def _is_missing(source: str) -> bool:
     return "://" not in source and not glob.has_magic(source) and not Path(source).exists()
-
-
-def check_program(path: Path, name: str) -> None:
-    """Raise if there is no Python file that could have the function `name`."""
-    if not path.is_file():
-        raise UsageError(f"no file at {path}: expected a Python file with a function {name}()")
 
 
 def not_a_model(source: str) -> str:

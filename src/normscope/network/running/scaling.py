@@ -123,18 +123,8 @@ class ModelScale:
 
     def restore(self) -> None:
         """Undo every multiplication; an interrupt during this is raised once everything is restored."""
-        interrupt: KeyboardInterrupt | None = None
-        left: list[Callable[[], None]] = [partial(tensor.set, 0) for tensor in self._tensors]
-        left.append(partial(reshard, self._model))
-        while left:
-            try:
-                while left:
-                    left[-1]()
-                    left.pop()
-            except KeyboardInterrupt as pressed:
-                interrupt = pressed
-        if interrupt is not None:
-            raise interrupt
+        left: list[Callable[[], object]] = [partial(tensor.set, 0) for tensor in self._tensors]
+        run_all([*left, partial(reshard, self._model)])
 
     def _range(self, number: int, *, small: bool) -> tuple[float, float]:
         """The extremes of a parameter's own values; they are those at scale 1 whatever the scale is now."""
@@ -143,6 +133,24 @@ class ModelScale:
             found = absolute_extremes(self._parameters[number].values, need_smallest=small)
             self._extremes[number, small] = (math.ldexp(found[0], -now), math.ldexp(found[1], -now))
         return self._extremes[number, small]
+
+
+def run_all(calls: list[Callable[[], object]]) -> None:
+    """Make all calls, the last one first; an interrupt is raised once all have been made.
+
+    A call that was interrupted is made again, so it must be one that may be repeated.
+    """
+    interrupt: KeyboardInterrupt | None = None
+    left = list(calls)
+    while left:
+        try:
+            while left:
+                left[-1]()
+                left.pop()
+        except KeyboardInterrupt as pressed:
+            interrupt = pressed
+    if interrupt is not None:
+        raise interrupt
 
 
 class _ScaledTensor:
@@ -196,15 +204,17 @@ def _problem(
     smallest, largest = extremes
     limits = torch.finfo(memory.values.dtype)
     if not math.isfinite(largest):
-        return [(math.inf, ModelError(_nonfinite(memory)))]
+        return [(math.inf, ModelError(nonfinite_message(memory)))]
     if exponent < 0 and math.ldexp(smallest, exponent) < limits.smallest_normal:
         return [(1 / smallest, ScaleOverflow(_underflow(memory, smallest, exponent)))]
-    if exponent > 0 and _times(largest, exponent) > limits.max:
-        return [(largest, ScaleOverflow(_overflow(memory, largest, exponent)))]
+    product = _times(largest, exponent)
+    if exponent > 0 and product > limits.max:
+        return [(largest, ScaleOverflow(overflow_message(memory, largest, product, f"2^{exponent}")))]
     return []
 
 
-def _nonfinite(memory: ParameterMemory) -> str:
+def nonfinite_message(memory: ParameterMemory) -> str:
+    """Why parameters that are not finite cannot be scaled."""
     return (
         f"parameter {memory.name!r} has NaN or infinite values, so the model cannot be scaled: "
         "use a checkpoint from before the run diverged"
@@ -218,11 +228,12 @@ def _underflow(memory: ParameterMemory, smallest: float, exponent: int) -> str:
     )
 
 
-def _overflow(memory: ParameterMemory, largest: float, exponent: int) -> str:
-    fits = [dtype for dtype in _WIDER if _times(largest, exponent) <= torch.finfo(dtype).max]
+def overflow_message(memory: ParameterMemory, largest: float, product: float, factor: str) -> str:
+    """That a parameter's largest value would overflow, and which dtype would do."""
+    fits = [dtype for dtype in _WIDER if product <= torch.finfo(dtype).max]
     remedy = f"use {_name(fits[0])} (--dtype {_name(fits[0])})" if fits else "use a smaller scale"
     return (
-        f"parameter {memory.name!r} reaches {largest:.3g}, which times 2^{exponent} is more than "
+        f"parameter {memory.name!r} reaches {largest:.3g}, which times {factor} is more than "
         f"{_name(memory.values.dtype)} can represent ({torch.finfo(memory.values.dtype).max:.3g}): {remedy}"
     )
 

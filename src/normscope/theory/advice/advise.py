@@ -17,6 +17,7 @@ from normscope.theory.advice.norm_course import fallen, jumped, no_norm
 from normscope.theory.advice.rest_points import rest
 from normscope.theory.advice.run_evidence import FEWEST_POINTS, RunEvidence
 from normscope.theory.measures.series_sources import Selection, Source, opened_run, refuse_measure
+from normscope.theory.places.recorded_norms import has_only_norms
 
 Rule = Callable[[RunEvidence], Judgement]
 
@@ -66,6 +67,8 @@ def advise(
         if run is not None:
             refuse_measure(run, measure, "advice about a run uses all its measures")
         chosen = Selection(measure, "total", scope, stage, since, until)
+        if run is not None and has_only_norms(run):
+            return judge(RunEvidence(run.path, None, chosen))
         return judge(RunEvidence(source, run, chosen))
 
 

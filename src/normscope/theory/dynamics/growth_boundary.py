@@ -19,8 +19,31 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from normscope.errors import UsageError
+
 Cell = Mapping[str, Any]
 PIECES = 256
+NORM_FIELDS = {"body": "body_norm", "all": "norm"}  # scope → how the norms of a cell are called
+
+
+def predicted_growth(cell: Cell, scope: str = "body") -> float | None:
+    """log₂ of the last norm over the first that the norm recursion gives for one cell of a sweep.
+
+    Above zero, the norm of the scope ("body" or "all") grows; below, it shrinks. The recursion starts at the
+    cell's first norm and uses the means of update size, radial part and share of decay that were measured
+    during its run: it explains a training from its updates, and does not foresee it. None if the cell has no
+    such means (it failed), or if learning rate × weight decay is 1 or more. `cell` is one of
+    `ns.sweep(…).cells`.
+
+    >>> cell = {"lr": 0.01, "weight_decay": 0.1, "steps": 100, "body_norm_start": 2.0}
+    >>> round(predicted_growth(cell | {"body_update": 3.0, "body_radial": 0.2}), 3)
+    0.015
+    >>> predicted_growth(cell | {"body_update": 0.1, "body_radial": 0.0}) < 0
+    True
+    """
+    if scope not in NORM_FIELDS:
+        raise UsageError(f"unknown scope {scope!r}: expected {' or '.join(NORM_FIELDS)}")
+    return predicted_change(cell, NORM_FIELDS[scope])
 
 
 def measured_change(cell: Cell, norm: str) -> float | None:

@@ -121,7 +121,8 @@ def backtest(
             f"{MIN_POINTS}, and later points to compare with"
         )
     to, said = int(cleaned.steps[-1]), (*series.warnings, *_sentences(rows, cleaned))
-    return Backtest(series.name, to, tuple(rows), series.unit, series.scope, series.findings, said, notes)
+    told = (*series.notes, *notes)
+    return Backtest(series.name, to, tuple(rows), series.unit, series.scope, series.findings, said, told)
 
 
 def _row(series: Series, share: float, groups: Sequence[RateGroup]) -> BacktestRow | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from normscope.anatomy import OUTSIDE_BODY, locate_all
 from normscope.errors import UsageError
+from normscope.rows import OPTIMIZER_NOTES
 from normscope.run import Run
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.dynamics.rate_groups import RateGroup, group_of_series, rate_groups
@@ -20,6 +22,7 @@ from normscope.theory.logs.rate_columns import logged_rates
 from normscope.theory.measures.measures import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
+from normscope.theory.places.recorded_norms import has_only_norms
 from normscope.words import some
 
 CHANGING = 0.05  # a relative change of the rate over the last tenth of a run that is pointed out
@@ -56,7 +59,11 @@ def recorded_groups(
     """
     with opened_run(source) as run:
         if run is not None:
-            return rate_groups(run, scope or "body", stage), ()
+            return (
+                _of_norms(run, series)
+                if has_only_norms(run)
+                else (rate_groups(run, scope or "body", stage), ())
+            )
     if not isinstance(source, (str, Path)) or is_bundled(source):
         return (), ()
     table = read_log(source)
@@ -66,6 +73,26 @@ def recorded_groups(
         return (), (f"the learning rates were not used: {said}",) if unused else ()
     decay = np.zeros(len(found.steps)) if found.weight_decay is None else found.weight_decay
     return (group_of_series(series, Rates(found.steps, found.lr, decay)),), (said,)
+
+
+def _of_norms(run: Run, series: Series) -> tuple[tuple[RateGroup, ...], tuple[str, ...]]:
+    """One group for the norms that a training recorded, unless its parameters decay differently."""
+    rates = Rates.of_run(run)
+    if rates is None:
+        return (), ()
+    settings = run.artifacts(OPTIMIZER_NOTES).get("", [])
+    if len(settings) > 1:
+        return (), (
+            "the learning rates were not used: weight decay is not the same for all parameters, and their "
+            "norms were not recorded apart",
+        )
+    whole = group_of_series(series, rates)
+    if not settings:
+        return (whole,), ()
+    known = {name: settings[0][name] for name in ("kind", "momentum", "coupled")}
+    places = locate_all(settings[0]["tensors"]).values()
+    counted = [place for place in places if series.scope == "all" or place.role not in OUTSIDE_BODY]
+    return (replace(whole, **known, assumed=False, tensors=len(counted)),), ()
 
 
 def known_rates(series: Series, recorded: Sequence[RateGroup], plan: Plan, to: float) -> KnownRates:

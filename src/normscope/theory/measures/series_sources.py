@@ -17,10 +17,19 @@ from normscope.theory.logs.log_registry import FORMAT_NAMES, is_log_folder
 from normscope.theory.measures import measures
 from normscope.theory.measures.log_series import log_series
 from normscope.theory.measures.time_series import REFERENCES, Series, reference
+from normscope.theory.places.recorded_norms import (
+    NOTE,
+    has_only_norms,
+    recorded_norm,
+    recorded_scopes,
+    refuse_weight_options,
+)
+from normscope.theory.places.run_places import is_sweep, run_place
 from normscope.words import some
 
 Source = Series | Run | str | Path | Sequence[Any]
-"""A Series, a Run, the path of a run file or of a training log, a bundled name, or (steps, values)."""
+"""A Series, a Run, the path of a run file, of a training run's folder, of a cell of a sweep (grid@lr=0.01)
+or of a training log, a bundled name, or (steps, values)."""
 
 _RUN_ONLY = {"by": "groups", "scope": "scopes", "stage": "stages"}
 
@@ -105,13 +114,22 @@ def load_one(source: Source, selection: Selection = Selection(), least: int = 1)
 @contextmanager
 def opened_run(source: Source) -> Iterator[Run | None]:
     """The run that `source` is, opened when it is a path; None for any other source."""
+    path = None if isinstance(source, Run) else run_path(source)
     if isinstance(source, Run):
         yield source
-    elif isinstance(source, (str, Path)) and not is_bundled(source) and is_run_file(_existing(source)):
-        with Run(source) as run:
+    elif path is not None:
+        with Run(path) as run:
             yield run
     else:
         yield None
+
+
+def run_path(source: object) -> Path | None:
+    """The run file that a source names; None for any other source."""
+    if not isinstance(source, (str, Path)) or is_bundled(source):
+        return None
+    path = _existing(source)
+    return path if is_run_file(path) else None
 
 
 def is_bundled(source: object) -> bool:
@@ -136,33 +154,50 @@ def refuse_measure(source: Source, measure: str | None, reason: str) -> None:
 
 
 def source_notes(source: object, measure: str | None) -> tuple[str, ...]:
-    """What is to be said about a log, for answers that do not contain it; nothing for any other source."""
-    if not isinstance(source, (str, Path)) or is_bundled(source) or is_run_file(Path(source)):
+    """What is to be said about a log, or a run with norms alone, for answers that do not contain it."""
+    if not isinstance(source, (str, Path)) or is_bundled(source):
         return ()
-    return log_series(source, measure).notes
+    path = run_path(source)
+    if path is None:
+        return log_series(source, measure).notes
+    with Run(path) as run:
+        return (NOTE,) if has_only_norms(run) else ()
 
 
 def source_findings(source: object) -> tuple[Finding, ...]:
     """What the scan found wrong with any stage of a run file; nothing for any other source."""
-    if not isinstance(source, (str, Path)) or not is_run_file(Path(source)):
+    if isinstance(source, (str, Path)) and is_sweep(Path(source)):
         return ()
-    with Run(source) as run:
+    path = run_path(source)
+    if path is None:
+        return ()
+    with Run(path) as run:
         return tuple(run.findings())
 
 
 def _existing(source: str | Path) -> Path:
-    path = Path(source)
+    path, named = Path(source), run_place(source)
+    if named != path and is_log_folder(path):
+        raise UsageError(f"{path} contains a run file and a log: name {named}, or the file of the log")
+    if named.is_file():
+        return named
     if not path.is_file() and not is_log_folder(path):
-        kind = "is a folder without a log" if path.is_dir() else "does not exist"
+        kind = "is a folder without a log or a run file" if path.is_dir() else "does not exist"
         raise UsageError(
-            f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), a log with "
-            f"steps and norms ({FORMAT_NAMES}), or a bundled series: {', '.join(REFERENCES)}"
+            f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), the folder of "
+            f"a training run, a cell of a sweep (grid@lr=0.01), a log with steps and norms ({FORMAT_NAMES}), "
+            f"or a bundled series: {', '.join(REFERENCES)}"
         )
     return path
 
 
 def _of_run(run: Run, selection: Selection) -> list[Series]:
     measure = selection.measure or "norm"
+    if has_only_norms(run):
+        refuse_weight_options(run, selection.measure, selection.by, selection.stage)
+        scope = selection.scope or recorded_scopes(run)[0]
+        norm = recorded_norm(run, scope)
+        return [Series("total", norm.steps, norm.values, unit="norm", scope=scope, notes=norm.notes)]
     found = measures.run_series(
         run, measure, by=selection.by, scope=selection.scope or "body", stage=selection.stage
     )

@@ -57,7 +57,7 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table: numbers right-aligned, text left-aligned. A long table is `folded`."""
+    """One table: numbers right-aligned, text left-aligned. A long table is `folded`; long cells `wrapped`."""
 
     key: str
     title: str
@@ -66,6 +66,7 @@ class TableSpec:
     note: str = ""
     folded: bool = False
     marked: int | None = None  # index of the row that the text is about
+    wrapped: bool = False
 
 
 SectionPart = FigureSpec | TableSpec
@@ -90,7 +91,11 @@ class AdviceLine:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, its sentences, and the figures and tables that support them; of advice, its lines."""
+    """A heading, its sentences, and the figures and tables that support them; of advice, its lines.
+
+    `badge` is a verdict beside the heading, `command` what makes the section again, `short` its name among
+    the links at the top.
+    """
 
     key: str
     title: str
@@ -98,6 +103,9 @@ class Section:
     parts: Sequence[SectionPart] = ()
     advice: Sequence[AdviceLine] = ()
     note: str = ""
+    badge: str = ""
+    command: str = ""
+    short: str = ""
 
     @property
     def figures(self) -> list[FigureSpec]:

@@ -13,7 +13,7 @@ from normscope.option_checks import check_integer, check_kind
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import opened_run
 from normscope.views.page.page_parts import FigureSpec
-from normscope.views.plotting import drawings
+from normscope.views.plotting import automata_drawings, drawings
 from normscope.views.plotting.drawings import Drawing
 from normscope.views.plotting.figure_file import check_ending, is_image, write_figure
 from normscope.views.plotting.standalone import Look, standalone
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Ablations": drawings.of_ablations,
     "Audit": drawings.of_audit,
+    "Automaton": automata_drawings.of_automaton,
     "Backtest": drawings.of_backtest,
     "Comparison": drawings.of_comparison,
     "Forecast": drawings.of_forecast,
@@ -35,6 +36,7 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Heads": drawings.of_heads,
     "Homogeneity": drawings.of_homogeneity,
     "LookAhead": drawings.of_look_ahead,
+    "NetworkAutomaton": automata_drawings.of_network_automaton,
     "NormBudget": drawings.of_norm_budget,
     "NormBudgets": drawings.of_norm_budgets,
     "Run": drawings.of_run,
@@ -64,9 +66,9 @@ def plot(
 
     `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `backtest`, `compare`, `norm_budget`,
     `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `ablations`, `saturated_task`,
-    `homogeneity`, `looks_ahead`, `audit`, `train` or `sweep` returns. For a run, and for every other source
-    that `series` takes, the norm is drawn. The name of the file ends in .html, or, with the extra
-    `figures`, in .svg, .pdf or .png.
+    `homogeneity`, `looks_ahead`, `automaton`, `audit`, `train` or `sweep` returns. For a run, and for every
+    other source that `series` takes, the norm is drawn. The name of the file ends in .html, or, with the
+    extra `figures`, in .svg, .pdf or .png.
 
     Some results have several figures: `show` chooses one, and the error for an unknown name lists them.
     `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.

@@ -11,7 +11,6 @@ from pathlib import Path
 from normscope._version import __version__
 from normscope.errors import UsageError
 from normscope.run import Run
-from normscope.run_schema import is_run_file
 from normscope.theory.answer import Results, run_results, series_results
 from normscope.theory.measures.measures import group
 from normscope.theory.measures.run_summary import summarise
@@ -20,9 +19,13 @@ from normscope.theory.measures.series_sources import (
     Source,
     load_one,
     refuse_measure,
+    run_path,
     stage_findings,
 )
 from normscope.theory.measures.time_series import Series
+from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm, recorded_scopes
+from normscope.theory.places.run_places import is_sweep
+from normscope.theory.training_results import training_results
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import heads, saturation
 from normscope.views.page.formatting import plural, size, span
@@ -51,11 +54,11 @@ def report(
         refuse_measure(source, measure, "the report of a run has all measures")
         return _write(source, output)
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if sweep.is_sweep(path):
+        if is_sweep(Path(source)):
             refuse_measure(source, measure, "the report of a sweep has no columns")
-            return write(sweep.sweep_page(path, _written(str(path))), output)
-        if is_run_file(path):
+            return write(sweep.sweep_page(Path(source), _written(str(source))), output)
+        path = run_path(Path(source) if isinstance(source, os.PathLike) else source)
+        if path is not None:
             refuse_measure(source, measure, "the report of a run has all measures")
             with Run(path) as opened:
                 return _write(opened, output)
@@ -79,11 +82,11 @@ def run_page(run: Run) -> Page:
         raise UsageError(
             f"{run.path} contains no measurements yet: run 'normscope scan SOURCE --run {run.path}'"
         )
-    weights = set(run.stages())
-    stages = [_stage(run, name, name in weights) for name in names]
+    weights, only_norms = set(run.stages()), has_only_norms(run)
+    stages = [_stage(run, name, name in weights) for name in names] if not only_norms else [_training(run)]
     source = run.meta.get("source") or next((row.source for row in run.checkpoints()), run.path)
     return Page(
-        title="How the parameters grow" if weights else "How close the network is to saturation",
+        title=_title(bool(weights), only_norms),
         subject=printable(_name(source)),
         subtitle=_subtitle(run),
         stages=stages,
@@ -92,6 +95,12 @@ def run_page(run: Run) -> Page:
         lists=doubts.lists(run),
         provenance=provenance(_meta(run), **_written(str(run.path))),
     )
+
+
+def _title(weights: bool, only_norms: bool) -> str:
+    if only_norms:
+        return "How the norm grows"
+    return "How the parameters grow" if weights else "How close the network is to saturation"
 
 
 def series_page(data: Series) -> Page:
@@ -123,6 +132,8 @@ def _forecast(results: Results) -> list[Section]:
 
 def _stages(run: Run) -> list[str]:
     """Every stage in which anything was measured."""
+    if has_only_norms(run):
+        return [""]
     tables = " UNION ".join(f"SELECT stage FROM {name}" for name in ("weight", "saturation", "head"))
     return [row[0] for row in run.query(f"{tables} ORDER BY stage")]
 
@@ -153,6 +164,20 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
     return Stage(printable(name), *summary.summary(results.highlights), kept, found_wrong)
 
 
+def _training(run: Run) -> Stage:
+    """A training run whose weights were not scanned: its norms, what the network showed, and its curves."""
+    results = training_results(run)
+    found: Sequence[Section | None] = [
+        *advice.sections(results.advice),
+        growth.section(results.norms, results.fit, results.no_fit),
+        *_forecast(results),
+        *_network_sections(run, ""),
+        training.section(run, ""),
+    ]
+    kept = [section for section in found if section is not None]
+    return Stage("", *summary.summary(results.highlights), kept, doubts.doubts(run.findings()))
+
+
 def _network_sections(run: Run, stage: str) -> list[Section]:
     """What was measured by running the network."""
     found = (saturation.section(run, stage), heads.section(run, stage))
@@ -161,7 +186,9 @@ def _network_sections(run: Run, stage: str) -> list[Section]:
 
 def _subtitle(run: Run) -> str:
     steps = [row[0] for row in run.query("SELECT DISTINCT step FROM weight ORDER BY step")]
-    if not steps:
+    if has_only_norms(run):
+        steps = recorded_norm(run, recorded_scopes(run)[0]).steps.tolist()
+    elif not steps:
         steps = [row[0] for row in run.query("SELECT DISTINCT step FROM saturation ORDER BY step")]
     tensors = [tensor for tensor in run.tensors() if tensor.tied_to is None]
     saved = len(run.checkpoints())

@@ -13,26 +13,21 @@ from normscope.anatomy import of_scope
 from normscope.errors import RunFileError
 from normscope.run import Run
 from normscope.table import Value
-from normscope.theory.dynamics.growth_boundary import Cell
-from normscope.views.figures.sweep.cells import NORMS, cell_name, curve_figure, sweep_scope
+from normscope.theory.dynamics.growth_boundary import NORM_FIELDS, Cell
+from normscope.theory.places.run_places import SWEEP_FILE
+from normscope.views.figures.sweep.cells import cell_name, curve_figure, sweep_scope
 from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, report_figures
 from normscope.views.page.formatting import number, plural
 from normscope.views.page.page import provenance
 from normscope.views.page.page_parts import Page, Section, SectionPart, Stage, TableSpec
 from normscope.words import joined, printable
 
-FILE = "sweep.db"
 MOST_MAPS = 6
-
-
-def is_sweep(path: Path) -> bool:
-    """Whether the path is a folder that `normscope sweep` wrote."""
-    return path.is_dir() and (path / FILE).is_file()
 
 
 def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
     """The page of a sweep, finished or not."""
-    with Run(folder / FILE) as run:
+    with Run(folder / SWEEP_FILE) as run:
         found: list[Cell] = list(run.artifacts("cell").values())
         meta = run.meta
     if not found:
@@ -74,11 +69,11 @@ def _summary(found: Sequence[Cell]) -> list[str]:
 
 
 def _start(cell: Cell, scope: str) -> float:
-    return float(cell[f"{NORMS[scope]}_start"])
+    return float(cell[f"{NORM_FIELDS[scope]}_start"])
 
 
 def _end(cell: Cell, scope: str) -> float:
-    return float(cell[f"{NORMS[scope]}_end"])
+    return float(cell[f"{NORM_FIELDS[scope]}_end"])
 
 
 def _change(cell: Cell, scope: str) -> str:
@@ -103,7 +98,7 @@ def _maps(found: Sequence[Cell]) -> Section:
 def _table(found: Sequence[Cell]) -> Section:
     names = list(dict.fromkeys(name for cell in found for name in cell["changes"]))
     scope = sweep_scope(found)
-    norm, whose = NORMS[scope], of_scope(scope)
+    norm, whose = NORM_FIELDS[scope], of_scope(scope)
     columns = {
         "status": "status",
         f"{norm}_start": f"norm{whose} at the start",
@@ -118,7 +113,8 @@ def _table(found: Sequence[Cell]) -> Section:
         )
         for cell in found
     ]
-    failed = [(cell_name(cell), printable(str(cell["error"]))) for cell in found if cell.get("error")]
+    errors = [(cell, cell.get("error") or cell.get("saturation_error")) for cell in found]
+    failed = [(cell_name(cell), printable(str(error))) for cell, error in errors if error]
     tables = [TableSpec("cells", "Every cell", (*names, *columns.values()), rows, folded=True)]
     if failed:
         tables.append(

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from normscope.anatomy import of_scope
-from normscope.theory.dynamics.growth_boundary import Cell
+from normscope.theory.dynamics.growth_boundary import NORM_FIELDS, Cell
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number
 from normscope.views.page.page_parts import FigureSpec, Trace
 from normscope.words import printable
 
 AXIS_FIELDS = ("lr", "weight_decay")
-NORMS = {"body": "body_norm", "all": "norm"}  # scope → the field of a cell
 MOST_CURVES = 40
 
 
@@ -52,7 +51,7 @@ def cell_outcome(cell: Cell, scope: str) -> str:
     """The norm of the scope at both ends and the loss; what happened instead, if training did not end."""
     if cell["status"] != "done":
         return printable(str(cell["status"]))
-    norm = NORMS[scope]
+    norm = NORM_FIELDS[scope]
     ends = f"{number(cell.get(f'{norm}_start'))} → {number(cell.get(f'{norm}_end'))}"
     return f"norm{of_scope(scope)} {ends}, loss {number(cell.get('loss'))}"
 
@@ -73,7 +72,7 @@ def cell_details(found: Sequence[Cell], scope: str) -> dict[str, Any]:
 
 def _figures(cell: Cell, scope: str) -> list[dict[str, Any]]:
     curves = cell.get("curves") or {}
-    titles = {NORMS[scope]: f"norm{of_scope(scope)} ‖θ‖", "loss": "loss"}
+    titles = {NORM_FIELDS[scope]: f"norm{of_scope(scope)} ‖θ‖", "loss": "loss"}
     return [
         {
             "traces": [_curve(curves[key], palette.ACCENT)],
@@ -100,7 +99,7 @@ def _curve(points: Sequence[Sequence[float]], colour: str) -> Trace:
 def curve_figure(found: Sequence[Cell]) -> FigureSpec:
     """Norm curves, for a sweep that is not a two-axis grid."""
     scope = sweep_scope(found)
-    norm, whose = NORMS[scope], of_scope(scope)
+    norm, whose = NORM_FIELDS[scope], of_scope(scope)
     there = [cell for cell in found if (cell.get("curves") or {}).get(norm)][:MOST_CURVES]
     traces = [
         {

@@ -1,0 +1,217 @@
+"""Run the experiments of a paper's claims, compute their numbers, and give each claim its verdict.
+
+    OUT/experiments/ID-DIGEST/    the trials of one experiment and one set of settings, kept as they finish
+    OUT/results.json              every claim with its numbers and its verdict
+    OUT/report.html               the same as a page
+
+Killed and started again, a replication continues: finished trials are not run again.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from normscope.errors import UsageError
+from normscope.lab.sweep.engine import SupportsSubmit
+from normscope.option_checks import check_integer, check_progress
+from normscope.progress import Progress, silent
+from normscope.replication.claim import Claim
+from normscope.replication.claim_files import chosen_claims, known_experiments
+from normscope.replication.drawing_data import drawing
+from normscope.replication.experiment import PRESETS, Experiment, settings_digest
+from normscope.replication.judging.condition import COLUMNS, Measured
+from normscope.replication.judging.document_values import Document
+from normscope.replication.judging.verdict import decide
+from normscope.replication.judging.verdict_wording import would_change
+from normscope.replication.measured_numbers import measure_claim
+from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
+from normscope.replication.results_file import read_results, write_results
+from normscope.replication.trials.trial_context import TrialContext
+from normscope.replication.trials.trial_kinds import run_trials
+
+PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
+
+
+@dataclass(frozen=True)
+class ReplicationConfig:
+    """How much to run, and on what.
+
+    `preset` is quick (minutes), standard (hours) or full (the paper's size); `seeds` replaces the preset's
+    number of seeds. `text` and `valid` are text files to train and measure on instead of the prose that
+    comes with Python; `models` are pretrained models besides the installed ones. `full` must be confirmed
+    with `yes`.
+
+    >>> ns.ReplicationConfig(seeds=5).preset
+    'quick'
+    """
+
+    preset: str = "quick"
+    seeds: int | None = None
+    text: str | None = None
+    valid: str | None = None
+    models: tuple[str, ...] = ()
+    yes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise UsageError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        if self.seeds is not None:
+            check_integer("seeds", self.seeds, 1, 1000)
+        if self.valid is not None and self.text is None:
+            raise UsageError("valid has no effect without text; leave it out, or give both")
+        object.__setattr__(self, "models", tuple(map(str, self.models)))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One experiment with the settings of a preset, and where its trials are kept."""
+
+    experiment: Experiment
+    settings: Mapping[str, Any] = field(hash=False)
+    context: TrialContext
+
+
+def replicate(
+    *claims: str,
+    output: str | Path = "replication",
+    config: ReplicationConfig = ReplicationConfig(),
+    engine: SupportsSubmit | str | None = None,
+    progress: Progress = silent,
+) -> Replication:
+    """Test `claims` of the paper (all of them by default), and keep the results in the folder `output`.
+
+    `config` says how much is run. `engine` runs the trainings, as in `sweep`; `progress` is called with
+    (done, total, note). Results of other claims that are already in the folder stay there.
+
+    >>> import normscope as ns, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = ns.replicate("sqrt-growth", output=folder)
+    >>> found.claims[0].verdict
+    'confirmed in part'
+    """
+    check_progress(progress)
+    chosen = chosen_claims(claims)
+    if config.preset == "full" and not config.yes:
+        raise UsageError(
+            "the preset full trains networks of the paper's size for days: read what it costs with "
+            "normscope replicate --list, then confirm with --yes (yes=True)"
+        )
+    folder = Path(output).absolute()
+    jobs = plan_jobs(chosen, config, folder, engine)
+    folder.mkdir(parents=True, exist_ok=True)
+    documents, seconds = _run(jobs, progress)
+    results = [judge(claim, documents, config.preset, seconds) for claim in chosen]
+    write_results(folder / "results.json", results)
+    return Replication(folder, tuple(read_results(folder / "results.json")))
+
+
+def plan_jobs(
+    claims: Sequence[Claim],
+    config: ReplicationConfig,
+    folder: Path,
+    engine: SupportsSubmit | str | None = None,
+) -> list[Job]:
+    """Return what must be run for these claims, each experiment once."""
+    wanted = dict.fromkeys(name for claim in claims for name in claim.experiments)
+    return [_job(known_experiments(), name, config, folder, engine) for name in wanted]
+
+
+def _job(
+    known: Mapping[str, Experiment],
+    name: str,
+    config: ReplicationConfig,
+    folder: Path,
+    engine: SupportsSubmit | str | None,
+) -> Job:
+    if name not in known:
+        raise UsageError(f"there is no experiment {name!r}; there are {', '.join(known)}")
+    experiment = known[name]
+    settings = experiment.settings(config.preset)
+    context = TrialContext(
+        folder, config.seeds or settings.get("seeds", 3), engine, config.text, config.valid, config.models
+    )
+    kept_apart = {**settings, "text": config.text, "valid": config.valid, "models": config.models}
+    if experiment.kind in ("scaling", "pretrained"):  # whose documents depend on the number of seeds
+        kept_apart["seeds"] = context.seeds
+    place = folder / "experiments" / f"{name}-{settings_digest(kept_apart)}"
+    return Job(experiment, settings, replace(context, folder=place))
+
+
+def _run(jobs: Sequence[Job], progress: Progress) -> tuple[dict[str, Sequence[Document]], dict[str, float]]:
+    documents: dict[str, Sequence[Document]] = {}
+    seconds: dict[str, float] = {}
+    for number, job in enumerate(jobs):
+        began = time.monotonic()
+        name = job.experiment.id
+        context = replace(job.context, progress=_part(progress, number, len(jobs), name))
+        documents[name] = run_trials(job.experiment.kind, job.settings, context)
+        seconds[name] = time.monotonic() - began
+    return documents, seconds
+
+
+def _part(progress: Progress, number: int, jobs: int, name: str) -> Callable[[float, float, str], None]:
+    """The progress of one experiment as a part of the whole."""
+
+    def report(done: float, total: float, note: str) -> None:
+        progress(number + (done / total if total else 0.0), jobs, f"{name}: {done:g} of {total:g}  {note}")
+
+    return report
+
+
+def judge(
+    claim: Claim,
+    documents: Mapping[str, Sequence[Document]],
+    preset: str,
+    seconds: Mapping[str, float],
+) -> ClaimResult:
+    """Compute the numbers of a claim, decide, and describe what was run."""
+    measured = measure_claim(claim, documents)
+    decision = decide(claim.rules, measured)
+    columns: dict[str, Any] = {name: measured.get(name, {}) for name in COLUMNS}
+    estimates = [*columns["released"].values(), *columns["corrected"].values()]
+    labels = {number.name: number.label for number in claim.numbers}
+    return ClaimResult(
+        **{name: getattr(claim, name) for name in ("id", "kind", "title", "statement", "place", "audit")},
+        verdict=decision.verdict,
+        because=_filled(decision.because, measured),
+        otherwise=would_change(decision, labels, measured),
+        headline=next(number.name for number in claim.numbers if number.headline),
+        labels=labels,
+        **columns,
+        conditions={name: column.note for name, column in claim.columns.items()},
+        seeds=max((estimate.seeds for estimate in estimates), default=0),
+        preset=preset,
+        seconds=sum(seconds.get(name, 0.0) for name in claim.experiments),
+        command=f"normscope replicate {claim.id} --preset {preset}",
+        notes=_notes(claim, documents),
+        figure=drawing(claim, documents),
+    )
+
+
+def _filled(sentence: str, measured: Measured) -> str:
+    """The sentence with the numbers that it mentions."""
+
+    def number(match: re.Match[str]) -> str:
+        return shown_estimate(measured.get(match[1], {}).get(match[2]))
+
+    return PLACEHOLDER.sub(number, sentence)
+
+
+def _notes(claim: Claim, documents: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
+    """What did not finish: numbers may be missing because of it."""
+    notes = []
+    for name in claim.experiments:
+        found = documents.get(name, ())
+        if not found:
+            notes.append(f"{name}: nothing could be run (see docs/replication.md for what it needs)")
+        for status in ("failed", "diverged"):
+            those = [document for document in found if document["status"] == status]
+            if those:
+                first = str(those[0].get("error") or "").splitlines()[-1:]
+                notes.append(f"{name}: {len(those)} of {len(found)} trainings {status}: {' '.join(first)}")
+    return tuple(notes)

@@ -1,0 +1,150 @@
+"""A replication as a whole: killed and continued, kept, listed, refused where it must be."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import normscope as ns
+from normscope.errors import RunFileError, UsageError
+from normscope.replication.claim_files import known_claims
+from normscope.replication.claim_lines import claim_lines
+from normscope.replication.claim_list import list_claims
+from normscope.replication.results_file import read_results
+from normscope.replication.trial_costs import shown_time
+from tests.cli.calling import call, call_json
+from tests.replication import tiny_replication
+
+
+def results(folder):
+    """The results without what differs from run to run: how long it took."""
+    document = json.loads((folder / "results.json").read_text("utf-8"))
+    for claim in document["claims"]:
+        del claim["seconds"]
+    return document
+
+
+def killed_after(folder, finished):
+    """Start the replication in a process of its own, and kill it when so many trainings are finished."""
+    process = subprocess.Popen([sys.executable, "-m", "tests.replication.tiny_replication", str(folder)])
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if len(list(folder.glob("experiments/*/cells/*/result.json"))) >= finished:
+            process.send_signal(signal.SIGKILL)
+        time.sleep(0.05)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_killed_three_times_it_gives_the_same_results(tmp_path):
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    for finished in (1, 4, 8):
+        killed_after(broken, finished)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.replication.tiny_replication", str(broken)], check=False
+    )
+    assert done.returncode == 0
+    found = tiny_replication.replicate(straight)
+    assert {claim.id for claim in found.claims} == set(tiny_replication.CLAIMS)
+    assert results(broken) == results(straight)
+    again = tiny_replication.replicate(straight)
+    assert again.claims[0].seconds < 60
+    assert results(straight) == results(broken)
+
+
+def test_results_of_other_claims_stay(tmp_path):
+    ns.replicate("sqrt-growth", output=tmp_path)
+    found = ns.replicate("direction", output=tmp_path)
+    assert [claim.id for claim in found.claims] == ["sqrt-growth", "direction"]
+    assert found.counts == {"confirmed in part": 1, "confirmed": 1}
+    assert found.to_pandas().shape[0] == 2
+
+
+def test_results_have_the_documented_fields(tmp_path):
+    ns.replicate("sqrt-growth", output=tmp_path)
+    (claim,) = json.loads((tmp_path / "results.json").read_text("utf-8"))["claims"]
+    assert {"id", "verdict", "paper", "released", "corrected", "seeds", "preset", "seconds"} <= set(claim)
+    assert claim["corrected"]["exponent"]["low"] < 0.56 < claim["corrected"]["exponent"]["high"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"claims": [{}]}', '{"claims": 3}', "no json"])
+def test_a_damaged_results_file_is_one_sentence(tmp_path, text):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(RunFileError, match="move it away"):
+        read_results(tmp_path / "results.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"preset": "fast"}, "preset must be one of"),
+        ({"seeds": 0}, "seeds"),
+        ({"valid": "valid.txt"}, "no effect without text"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(UsageError, match=message):
+        ns.ReplicationConfig(**settings)
+
+
+def test_full_must_be_confirmed(tmp_path):
+    with pytest.raises(UsageError, match="--yes"):
+        ns.replicate("growth", output=tmp_path / "out", config=ns.ReplicationConfig(preset="full"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_lines_for_a_paper(tmp_path):
+    lines = claim_lines("arxiv:2010.09697")
+    assert [line.id for line in lines] == list(known_claims())
+    assert {line.verdict for line in lines} == {None}
+    ns.replicate("sqrt-growth", output=tmp_path)
+    first = claim_lines("arXiv:2010.09697", tmp_path / "results.json")[0]
+    assert (first.verdict, first.command) == ("confirmed in part", "normscope replicate sqrt-growth")
+    assert claim_lines("arxiv:1706.03762") == ()
+
+
+def test_the_list_counts_what_is_shared_once(tmp_path):
+    found = list_claims(["sqrt-growth", "direction"], tmp_path)
+    assert found.seconds["quick"] == found.claims[0].seconds["quick"] == found.claims[1].seconds["quick"]
+    assert [claim.verdict for claim in found.claims] == [None, None]
+    ns.replicate("direction", output=tmp_path)
+    assert [claim.verdict for claim in list_claims(["sqrt-growth", "direction"], tmp_path).claims][1]
+
+
+def test_durations():
+    assert [shown_time(s) for s in (0.4, 59, 120, 7200, 1e6)] == ["0.4 s", "59 s", "2 min", "2 h", "12 days"]
+
+
+def test_the_command(tmp_path):
+    done = call("replicate", "sqrt-growth", "-o", tmp_path / "out")
+    assert done.code == 0, done.stderr
+    assert "confirmed in part" in done.stdout
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    listed = call("replicate", "sqrt-growth", "--list", "-o", tmp_path / "out")
+    assert "sqrt-growth" in listed.stdout
+    assert "confirmed in part" in listed.stdout
+    document = call_json("replicate", "sqrt-growth", "--list", "-o", tmp_path / "out")
+    assert document["claims"][0]["seconds"]["quick"] > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sqrt"],
+        ["sqrt-growth", "--yes"],
+        ["growth", "--preset", "full"],
+        ["growth", "--preset", "slow"],
+        ["sqrt-growth", "--list", "--engine", "ray"],
+        ["sqrt-growth", "--list", "--preset", "quick"],
+        ["sqrt-growth", "--seeds", "0"],
+    ],
+)
+def test_wrong_calls(words, tmp_path):
+    done = call("replicate", *words, "-o", tmp_path / "out")
+    assert done.code == 2
+    assert done.stderr.startswith("normscope: ")
+    assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import takewhile
 
 # Each module has main(); the long simulations behind docs/ (law_choice, audit_rates, …) are run by name.
-SHORT = ("scan", "formats", "network", "monitor", "theory", "lab")
+SHORT = ("scan", "formats", "network", "monitor", "theory", "lab", "literature")
 
 
 def main() -> None:

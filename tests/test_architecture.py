@@ -18,7 +18,11 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 FOUNDATION = "normscope"  # the modules beside __init__.py, which every room may import
 EVERYTHING = "everything"
-FORBIDDEN = {"theory": {"torch", "plotly"}, "views": {"torch"}}
+FORBIDDEN = {
+    "theory": {"torch", "plotly"},
+    "views": {"torch"},
+    "literature": {"torch", "plotly", "scipy", "numpy"},
+}
 MAY_REPEAT_A_NAME = {"cli", "views"}  # a command or a figure may be called after the thing it shows
 
 

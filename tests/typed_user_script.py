@@ -177,6 +177,14 @@ def lab(folder: Path) -> ns.SweepResult:
     return ns.sweep(ns.SweepConfig(config, [{"lr": 1e-3}]), folder, engine=engine, progress=progress)
 
 
+def reading(paper_id: str) -> list[str]:
+    found: ns.Paper = ns.paper(paper_id, offline=True, max_works=10, progress=progress)
+    claim = ns.ClaimLine("growth", "The norm grows.", None, "normscope replicate")
+    works: tuple[ns.Work, ...] = found.references
+    terms: tuple[ns.Term, ...] = found.terms
+    return [claim.sentence, *(work.title for work in works), *(term.term for term in terms)]
+
+
 def safe(path: Path) -> str:
     try:
         return read(path).best

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from normscope.lab.training.train import train
     from normscope.lab.training.train_result import TrainResult
     from normscope.lab.training.trainer import RunPaths, Trainer
+    from normscope.literature.papers.paper import paper
+    from normscope.literature.works import ClaimLine, Paper, Term, Work
     from normscope.network.measuring.heads import Head, Heads, heads
     from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
     from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
@@ -114,6 +116,7 @@ _HOMES = {
     "Callback": "normscope.lab.training.callback",
     "CheckpointRow": "normscope.rows",
     "CheckpointSource": "normscope.checkpoints.series.series",
+    "ClaimLine": "normscope.literature.works",
     "ClaimResult": "normscope.replication.replication_result",
     "Comparison": "normscope.theory.laws.compare",
     "Constraint": "normscope.lab.optimizing.constraints",
@@ -162,6 +165,7 @@ _HOMES = {
     "NormscopeError": "normscope.errors",
     "OptimizerConfig": "normscope.lab.config",
     "OptimizerRow": "normscope.rows",
+    "Paper": "normscope.literature.works",
     "Plan": "normscope.theory.forecasts.training_plan",
     "Progress": "normscope.progress",
     "Rates": "normscope.theory.dynamics.learning_rates",
@@ -189,11 +193,13 @@ _HOMES = {
     "Table": "normscope.table",
     "Tabular": "normscope.table",
     "TensorRow": "normscope.rows",
+    "Term": "normscope.literature.works",
     "TrainConfig": "normscope.lab.config",
     "TrainResult": "normscope.lab.training.train_result",
     "Trainer": "normscope.lab.training.trainer",
     "TrainingBatch": "normscope.lab.data.dataset",
     "WeightRow": "normscope.rows",
+    "Work": "normscope.literature.works",
     "ablations": "normscope.network.predicting.ablation",
     "advise": "normscope.theory.advice.advise",
     "at_steps": "normscope.schedule",
@@ -213,6 +219,7 @@ _HOMES = {
     "logarithmic": "normscope.schedule",
     "looks_ahead": "normscope.network.measuring.lookahead",
     "norm_budget": "normscope.theory.dynamics.budget",
+    "paper": "normscope.literature.papers.paper",
     "plot": "normscope.views.plotting.plot",
     "random_like": "normscope.network.running.baseline",
     "replicate": "normscope.replication.replicate",
@@ -230,23 +237,23 @@ _HOMES = {
 
 __all__ = [
     "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
-    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimResult",
-    "Comparison", "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree", "Equilibrium",
-    "Estimate", "Every", "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference", "GroupFit",
-    "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
+    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimLine",
+    "ClaimResult", "Comparison", "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree",
+    "Equilibrium", "Estimate", "Every", "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference",
+    "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
     "HeadTypes", "Heads", "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation",
     "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
     "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget",
-    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Plan", "Progress", "Rates",
-    "Replication", "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation",
-    "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "ScoreSums", "Series",
-    "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig",
-    "SweepResult", "Table", "Tabular", "TensorRow", "TrainConfig", "TrainResult", "Trainer",
-    "TrainingBatch", "WeightRow", "__version__", "ablations", "advise", "at_steps", "audit",
-    "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
-    "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
-    "plot", "random_like", "replicate", "report", "saturated", "saturated_task", "saturation",
-    "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
+    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Paper", "Plan", "Progress",
+    "Rates", "Replication", "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask",
+    "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule",
+    "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
+    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term", "TrainConfig", "TrainResult",
+    "Trainer", "TrainingBatch", "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps",
+    "audit", "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups",
+    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
+    "norm_budget", "paper", "plot", "random_like", "replicate", "report", "saturated", "saturated_task",
+    "saturation", "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
 ]  # fmt: skip
 
 

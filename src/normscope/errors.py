@@ -16,6 +16,8 @@
     ├── ModelError              a model cannot be measured                   exit code 1
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
     ├── SeriesError             values that cannot be fitted                 exit code 1
+    ├── LiteratureError         a paper or a library cannot be read          exit code 1
+    │   └── ServiceError        a service with papers could not be asked
     └── TrainingError           a lab run or sweep cannot continue           exit code 1
         └── Diverged            the loss became NaN or infinite
 
@@ -123,6 +125,14 @@ class ScaleOverflow(ModelError):
 
 class SeriesError(NormscopeError):
     """Values that cannot be fitted: fewer than three, or not finite."""
+
+
+class LiteratureError(NormscopeError):
+    """A paper, a library or a corpus cannot be read."""
+
+
+class ServiceError(LiteratureError):
+    """A service that knows papers did not answer, or not in a way that can be used."""
 
 
 class TrainingError(NormscopeError):

@@ -46,12 +46,22 @@ def samples(folder):
         "report": [call_json("report", folder / "a.db", "-o", folder / "report.html")],
         "export": [call_json("export", folder / "a.db", "-o", folder / "weights.csv")],
         "audit": [call_json("audit", series, code=1), call_json("audit", epochs_and_best(folder))],
+        "paper": [call_json("paper", "2010.09697"), call_json("paper", library(folder), "--offline")],
         "plugins": [plugins()],
         "replicate": [call_json("replicate", "sqrt-growth", "direction", "-o", folder / "replication")],
         "replicate --list": [call_json("replicate", "sqrt-growth", "--list", "-o", folder / "replication")],
         "demo": [demo(folder)],
     }
     return found | lab_samples(folder) | network_samples(folder)
+
+
+def library(folder):
+    """Two works of a reading list."""
+    path = folder / "refs.bib"
+    path.write_text(
+        "@misc{a, title = {One work}, year = 2020}\n@misc{b, title = {Another}, doi = {10.1000/b}}"
+    )
+    return path
 
 
 def live_run(folder):

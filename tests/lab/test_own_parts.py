@@ -148,7 +148,9 @@ def test_saturation_is_measured_on_data_of_your_own(tmp_path):
     assert "saturated_valid_loss" in result.evaluation
 
 
-@pytest.mark.parametrize("task", [own_parts.PAIRS, own_parts.Pairs, f"{HERE}:PAIRS"], ids=str)
+@pytest.mark.parametrize(
+    "task", [own_parts.PAIRS, own_parts.Pairs, f"{HERE}:PAIRS"], ids=["object", "class", "name"]
+)
 def test_a_language_of_your_own_is_learnt(task, tmp_path):
     result = ns.train(config_of(task=task, words=50, test_length=20), tmp_path)
     assert "longer_sequence_accuracy" in result.evaluation

@@ -2,77 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 
 from normscope.run import Run, TensorRow, WeightRow
 from normscope.views.reports.report import report
 
+from .browser_visit import Visit
 from .networks import write_many_heads, write_network, write_sweep
 
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: install Debian's package chromium to run the browser tests")
-    sync = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
-    with sync.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield opened
-        opened.close()
-
-
-class Visit:
-    """A page opened from disk, with what it asked for and what it complained about."""
-
-    def __init__(self, browser, path, **options):
-        self.requests, self.complaints = [], []
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.page.route("**/*", self._route)
-        self.page.on(
-            "console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None
-        )
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
-
-    def _route(self, route):
-        url = route.request.url
-        if url.startswith(("file:", "data:", "blob:")):
-            route.continue_()
-        else:
-            self.requests.append(url)
-            route.abort()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.context.close()
-
-    def settled(self):
-        self.page.wait_for_timeout(150)
-
-    def background(self):
-        return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    def ink(self):
-        return self.page.evaluate("document.querySelector('.plot').layout.font.color")
-
-    def overflow(self):
-        return self.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
 
 
 @pytest.fixture(scope="module")

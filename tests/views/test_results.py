@@ -15,7 +15,7 @@ from . import results as make
 NAMES = (
     *("series", "series set", "fit", "groups", "forecast", "backtest", "advice", "comparison"),
     *("budget", "budgets", "saturation", "heads", "similarity", "both", "ablations", "task"),
-    *("homogeneity", "look-ahead", "automaton", "automata", "audit", "train", "sweep"),
+    *("homogeneity", "look-ahead", "automaton", "automata", "audit", "train", "sweep", "paper"),
 )
 READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 
@@ -23,7 +23,8 @@ READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    return make.of_theory(folder) | make.of_network() | make.of_lab(folder)
+    paper = {"paper": ns.paper("2010.09697", offline=True)}
+    return make.of_theory(folder) | make.of_network() | make.of_lab(folder) | paper
 
 
 class Balanced(HTMLParser):

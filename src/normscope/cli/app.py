@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "train": "normscope.cli.train",
     "sweep": "normscope.cli.sweep",
     "replicate": "normscope.cli.replicate",
+    "paper": "normscope.cli.paper",
     "plugins": "normscope.cli.plugins",
 }
 

@@ -4,25 +4,7 @@
   const root = document.documentElement;
   const states = {};
 
-  // -- theme -------------------------------------------------------------------
-
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const stored = () => { try { return localStorage.getItem("normscope-theme"); } catch { return null; } };
-  const wanted = () => stored() || (dark.matches ? "dark" : "light");
-  root.dataset.theme = wanted();
-
-  function show(theme) {
-    root.dataset.theme = theme;
-    return redraw();
-  }
-  document.getElementById("theme").addEventListener("click", () => {
-    const next = root.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("normscope-theme", next); } catch { /* the choice then lasts as long as the page */ }
-    show(next);
-  });
-  dark.addEventListener("change", () => show(wanted()));
-  addEventListener("beforeprint", () => show("light"));
-  addEventListener("afterprint", () => show(wanted()));
+  followTheme(() => redraw());
 
   // -- colours: "@name" is a variable of style.css, "@sequence:0.3" a place on a scale ------------
 

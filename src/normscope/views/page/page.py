@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +14,9 @@ import jinja2
 from markupsafe import Markup
 
 from normscope._version import __version__
-from normscope.atomic_write import atomic_write
-from normscope.errors import RunFileError, UsageError
 from normscope.table import Value
 from normscope.views.page.formatting import count, number
+from normscope.views.page.offline_file import check_place, embedded, policy, resource, write_html
 from normscope.views.page.page_parts import FigureSpec, Page
 
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
@@ -30,17 +26,17 @@ def render(page: Page) -> str:
     """The page as HTML, with plotly.js, the style and the data inside."""
     from plotly.offline import get_plotlyjs
 
-    ours = {"head_reader": _resource("head_reader.js"), "behaviour": _resource("behaviour.js")}
+    ours = {name: resource(f"{name}.js") for name in ("theme", "head_reader", "behaviour")}
     scripts = {"plotly": get_plotlyjs(), **ours}
     return (
         _environment()
-        .from_string(_resource("template.html"))
+        .from_string(resource("template.html"))
         .render(
             page=page,
             version=__version__,
-            style=Markup(_resource("style.css")),
-            figures=Markup(_embedded(_specs(page))),
-            policy=_policy(list(scripts.values())),
+            style=Markup(resource("style.css")),
+            figures=Markup(embedded(_specs(page))),
+            policy=policy(list(scripts.values())),
             **{name: Markup(text) for name, text in scripts.items()},
         )
     )
@@ -48,30 +44,8 @@ def render(page: Page) -> str:
 
 def write(page: Page, output: str | os.PathLike[str]) -> Path:
     """Render the page and write it completely or not at all."""
-    target = check_place(output)
-    text = render(page).encode("utf-8", "replace")
-    try:
-        with atomic_write(target) as part:
-            part.write_bytes(text)
-    except OSError as error:
-        raise RunFileError(
-            f"cannot write the report to {target}: {error.strerror}; choose another place with -o"
-        ) from error
-    return target
-
-
-def check_place(output: str | os.PathLike[str]) -> Path:
-    """Check that a report can be written to `output`, before any work is done for it."""
-    target = Path(output)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; give the report a file name, as in {target / 'report.html'}")
-    if not target.parent.is_dir():
-        raise UsageError(f"the folder {target.parent} does not exist; create it before writing the report")
-    if not os.access(target.parent, os.W_OK):
-        raise RunFileError(
-            f"cannot write the report to {target}: no permission; choose another place with -o"
-        )
-    return target
+    check_place(output)
+    return write_html(render(page), output)
 
 
 def _specs(page: Page) -> dict[str, Any]:
@@ -92,19 +66,6 @@ def _spec(figure: FigureSpec) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if value}
 
 
-def _embedded(value: Any) -> str:
-    """JSON that cannot end the script element around it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """A content security policy under which only our scripts run and no request can leave."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
-    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
-    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {allowed}"
-
-
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"cell": _cell, "align": _align}
@@ -122,10 +83,6 @@ def _cell(value: Value) -> str:
 def _align(rows: Sequence[Sequence[Value]], column: int) -> str:
     """Right for a column of numbers, so that their digits line up."""
     return "right" if all(NUMERIC.match(_cell(row[column])) for row in rows[:50]) else "left"
-
-
-def _resource(name: str) -> str:
-    return files("normscope.views.page").joinpath(name).read_text("utf-8")
 
 
 LONGEST_VALUE = 2000

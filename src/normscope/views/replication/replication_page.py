@@ -12,7 +12,8 @@ from normscope.replication.judging.verdict import VERDICTS
 from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
 from normscope.table import Value
 from normscope.views.page.formatting import plural
-from normscope.views.page.page import check_place, write
+from normscope.views.page.offline_file import check_place
+from normscope.views.page.page import write
 from normscope.views.page.page_parts import Fact, Page, Section, SectionPart, Stage, TableSpec
 from normscope.views.replication.claim_figure import claim_figure
 

@@ -29,7 +29,8 @@ from normscope.theory.training_results import training_results
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import heads, saturation
 from normscope.views.page.formatting import plural, size, span
-from normscope.views.page.page import check_place, provenance, write
+from normscope.views.page.offline_file import check_place
+from normscope.views.page.page import provenance, write
 from normscope.views.page.page_parts import Page, Section, Stage
 from normscope.views.reports import advice, alarms, doubts, inventory, summary, sweep
 from normscope.words import printable

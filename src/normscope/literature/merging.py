@@ -1,0 +1,171 @@
+"""Works that were found more than once, merged into one: by identifier, then by title and authors."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from normscope.literature.identifiers import ARXIV, PREFERENCE, TITLE, links_for, scheme
+from normscope.literature.works import Work
+
+SHORTEST_TITLE = 3  # words: "Introduction" without authors is many works
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Distinct works, which id each given id has become, and what was merged, in words."""
+
+    works: tuple[Work, ...]
+    renamed: dict[str, str]
+    said: tuple[str, ...]
+
+
+def merge(works: Iterable[Work]) -> Merged:
+    """Merge works with an identifier in common, then those with one title and an author in common.
+
+    The first of several works is preferred, field by field; what it lacks is taken from the others.
+    """
+    by_id = _with_common_ids(list(works))
+    by_title = _with_one_title([_union(group) for group in by_id])
+    merged, renamed = _named([_union(group) for group in by_title])
+    several = [group for group in (*by_id, *by_title) if len(group) > 1]
+    twice = [group for group in several if _from_one_source(group)]
+    across = len(several) - len(twice)
+    summary = [f"Works that several services know, merged: {across:,}."] if across else []
+    return Merged(merged, renamed, (*map(_sentence, twice), *summary))
+
+
+def all_ids(work: Work) -> tuple[str, ...]:
+    """Every id of a work, the preferred first."""
+    return (work.id, *work.other_ids)
+
+
+def plain_title(title: str) -> str:
+    """A title as it is compared: letters and digits only, without accents and case.
+
+    >>> plain_title("Naïve  Bayes: What's new?") == plain_title("naive bayes — whats new")
+    True
+    """
+    bare = unicodedata.normalize("NFKD", title.casefold())
+    return " ".join(re.findall(r"\w+", re.sub(r"[\u0300-\u036f'’`]", "", bare)))
+
+
+def surname(author: str) -> str:
+    """The last name of an author, as it is compared."""
+    last = author.partition(",")[0] if "," in author else author.rpartition(" ")[2]
+    return plain_title(last) or plain_title(author)
+
+
+def _with_common_ids(works: list[Work]) -> list[list[Work]]:
+    """Groups of works that share an identifier, in the order in which their first works came."""
+    group_of: dict[str, int] = {}
+    groups: list[list[Work]] = []
+    for work in works:
+        ids = [each for each in all_ids(work) if scheme(each) != TITLE]
+        met = sorted({group_of[each] for each in ids if each in group_of})
+        home = met[0] if met else len(groups)
+        if not met:
+            groups.append([])
+        for other in met[1:]:  # this work shows that two groups are one
+            groups[home] += groups[other]
+            groups[other] = []
+        groups[home].append(work)
+        group_of.update({each: home for member in groups[home] for each in all_ids(member)})
+    return [group for group in groups if group]
+
+
+def _with_one_title(works: list[Work]) -> list[list[Work]]:
+    """Groups of works that have one title and can be one work."""
+    by_title: dict[str, list[list[Work]]] = defaultdict(list)
+    groups: list[list[Work]] = []
+    for work in works:
+        title = plain_title(work.title)
+        home = next((group for group in by_title[title] if title and _same_work(group, work)), None)
+        if home is None:
+            home = []
+            by_title[title].append(home)
+            groups.append(home)
+        home.append(work)
+    return groups
+
+
+def _same_work(group: Sequence[Work], work: Work) -> bool:
+    """Whether a work of the same title belongs to a group: an author in common, and not two arXiv ids."""
+    if len(_arxiv_ids(work).union(*map(_arxiv_ids, group))) > 1:
+        return False
+    names = {surname(author) for member in group for author in member.authors}
+    others = {surname(author) for author in work.authors}
+    if names and others:
+        return bool(names & others)
+    return len(plain_title(work.title).split()) >= SHORTEST_TITLE
+
+
+def _from_one_source(group: Sequence[Work]) -> bool:
+    """Whether one source has a work twice, which is worth saying; two sources that agree are not."""
+    sources = [source for work in group for source in work.sources]
+    return len(set(sources)) < len(sources)
+
+
+def _arxiv_ids(work: Work) -> set[str]:
+    return {each for each in all_ids(work) if scheme(each) == ARXIV}
+
+
+def _union(group: Sequence[Work]) -> Work:
+    """One work with all ids and sources of several, and of each field the first that is known."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    gaps = {
+        name: next((value for work in group if (value := getattr(work, name))), getattr(first, name))
+        for name in (
+            "title", "authors", "year", "venue", "published", "updated", "categories", "licence", "comment",
+            "abstract",
+        )
+    }  # fmt: skip
+    ids = dict.fromkeys(each for work in group for each in all_ids(work))
+    known = [each for each in ids if scheme(each) != TITLE] or [first.id]
+    ordered = sorted(known, key=lambda each: PREFERENCE.index(scheme(each)))
+    sources = tuple(dict.fromkeys(source for work in group for source in work.sources))
+    links = tuple(dict.fromkeys([*links_for(ordered, gaps["title"]), *_own_links(group)]))
+    return replace(
+        first, **gaps, id=ordered[0], other_ids=(*ordered[1:], *_given_ids(group, ordered)), sources=sources,
+        links=links,
+    )  # fmt: skip
+
+
+def _given_ids(group: Sequence[Work], ordered: Sequence[str]) -> list[str]:
+    """Title ids that others may still use for an edge."""
+    return [work.id for work in group if work.id not in ordered]
+
+
+def _own_links(group: Sequence[Work]) -> list[tuple[str, str]]:
+    """Links that do not follow from identifiers, such as the address in a library."""
+    derived = {label for label, _ in links_for(["arxiv:x", "doi:x", "openalex:x", "s2:x"], "")} | {"search"}
+    return [link for work in group for link in work.links if link[0] not in derived]
+
+
+def _named(works: Sequence[Work]) -> tuple[tuple[Work, ...], dict[str, str]]:
+    """Give every work an id of its own, since different works can have one title."""
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    named = []
+    for work in works:
+        name, number = work.id, 1
+        while name in taken:
+            number += 1
+            name = f"{work.id}-{number}"
+        taken.add(name)
+        for each in all_ids(work):
+            renamed.setdefault(each, name)
+        named.append(replace(work, id=name, other_ids=tuple(e for e in work.other_ids if scheme(e) != TITLE)))
+    return tuple(named), renamed
+
+
+def _sentence(group: Sequence[Work]) -> str:
+    years = [str(work.year) for work in group if work.year]
+    shown = f" ({', '.join(years)})" if len(set(years)) > 1 else ""
+    times = {2: "twice", 3: "three times"}.get(len(group), f"{len(group)} times")
+    return f"“{group[0].title}” was found {times}{shown} and is listed once."

@@ -47,8 +47,16 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 def test_what_a_person_reads():
     done = call("paper", "2010.09697")
     assert done.code == 0
-    for words in ("Effects of Parameter Norm Growth", "William Merrill", "EMNLP 2021", "https://arxiv.org/abs/2010.09697",
-                  "inductive bias", "39 references, 33 citing works", "was found twice (2023, 2024)"):  # fmt: skip
+    expected = (
+        "Effects of Parameter Norm Growth",
+        "William Merrill",
+        "EMNLP 2021",
+        "https://arxiv.org/abs/2010.09697",
+        "inductive bias",
+        "39 references, 33 citing works",
+        "was found twice (2023, 2024)",
+    )
+    for words in expected:
         assert words in done.stdout
 
 

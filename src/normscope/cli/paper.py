@@ -81,7 +81,7 @@ def _claims(found: Paper, results: Path | None) -> tuple[ClaimLine, ...]:
 
 
 def _write(found: Paper, name: str, output: Path | None, export: Path | None) -> dict[str, Path]:
-    """Write what was asked for: the page, the works; which is where. A reading list has `name` for a title."""
+    """Write the page and the works, as asked; return what is where. A reading list has `name` for a title."""
     written = {}
     if output:
         from normscope.views.literature.paper_page import write_paper_page

@@ -99,5 +99,8 @@ def _document(kind, cell, number):
     document = training(cell, number)
     if kind == "automaton":
         names = [f"{a}_{b}" for a in ("soft", "saturated", "language") for b in ("classes", "equivalent")]
-        document["automaton"] = dict.fromkeys(names, 1.0)
+        automaton = {"alphabet": "ab", "legal": ["a", "b", "a."], "moves": [[1, None], [None, 2], [1, None]]}
+        document["automaton"] = dict.fromkeys(names, 1.0) | {
+            "drawn": {"language": automaton, "model": automaton}
+        }
     return document

@@ -44,7 +44,22 @@ def drawing(claim: Claim, results: Mapping[str, Sequence[Document]]) -> Drawn:
     if "published" in spec and series:
         series = [{**part, "column": "paper"} for part in _published(spec)] + series
     titles = {name: spec[name] for name in ("x_title", "y_title", "log_x") if name in spec}
-    return {"kind": spec["kind"], **titles, "series": _unique(series)} if series else {}
+    drawn = {"kind": spec["kind"], **titles, "series": _unique(series)} if series else {}
+    return drawn | _automata(claim, results) if spec.get("automata") else drawn
+
+
+def _automata(claim: Claim, results: Mapping[str, Sequence[Document]]) -> Drawn:
+    """The automata of one training: the first whose saturated network differs, or any."""
+    column = claim.columns["corrected"]
+    found = [d for d in results.get(column.experiment, ()) if matches(d, column.where) and "automaton" in d]
+    drawn = [d for d in found if "drawn" in d["automaton"]]
+    if not drawn:
+        return {}
+    networks = [d["automaton"]["drawn"] for d in drawn]
+    differing = (i for i, each in enumerate(networks) if each.get("exact") != each.get("model"))
+    chosen = next(differing, 0)
+    setting = ", ".join(f"{name} {plain_setting(v)}" for name, v in drawn[chosen]["changes"].items())
+    return {"automata": {"setting": setting, "networks": networks[chosen]}}
 
 
 def _unique(series: Sequence[Drawn]) -> list[Drawn]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from normscope.lab.automata.automaton import Automaton
 from normscope.replication.replication_result import ClaimResult
+from normscope.views.figures.network.automata import automata_figure
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label
 from normscope.views.page.page_parts import FigureSpec, Trace
@@ -13,14 +15,28 @@ from normscope.views.page.page_parts import FigureSpec, Trace
 Series = Mapping[str, Any]
 SETTING_NAMES = {"paper": "x + LN(f x)", "post": "LN(x + f x)", "pre": "x + f(LN x)"}
 COLUMN_NAMES = {"paper": "published", "released": "as released", "corrected": "corrected"}
+NETWORKS = {"language": "the language", "model": "the trained network", "exact": "the saturated network"}
 DASHES = {"released": "dot", "corrected": "solid"}
 
 
-def claim_figure(result: ClaimResult) -> FigureSpec | None:
-    """Return the figure of a claim; None if nothing was measured that could be drawn."""
+def claim_figures(result: ClaimResult) -> list[FigureSpec]:
+    """Return the figures of a claim; none if nothing was measured that could be drawn."""
     drawn = result.figure
-    if not drawn:
-        return None
+    figures = [_series_figure(result, drawn)] if drawn.get("series") else []
+    return figures + ([_automata(drawn["automata"])] if "automata" in drawn else [])
+
+
+def _automata(drawn: Mapping[str, Any]) -> FigureSpec:
+    """The automata of one training beside that of the language."""
+    automata = {
+        name: Automaton(each["alphabet"], tuple(each["legal"]), tuple(map(tuple, each["moves"])))
+        for key, name in NETWORKS.items()
+        if (each := drawn["networks"].get(key))
+    }
+    return automata_figure(f"The automata of one training: {drawn['setting']}", automata)
+
+
+def _series_figure(result: ClaimResult, drawn: Series) -> FigureSpec:
     traces = TRACES[drawn["kind"]](drawn["series"])
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": label(drawn["x_title"])}},

@@ -15,7 +15,7 @@ from normscope.views.page.formatting import plural
 from normscope.views.page.offline_file import check_place
 from normscope.views.page.page import write
 from normscope.views.page.page_parts import Fact, Page, Section, SectionPart, Stage, TableSpec
-from normscope.views.replication.claim_figure import claim_figure
+from normscope.views.replication.claim_figure import claim_figures
 
 COLUMN_TITLES = ("number", "in the paper", "as released", "corrected")
 READING = (
@@ -111,8 +111,7 @@ def _overview_table(key: str, title: str, results: Sequence[ClaimResult]) -> Tab
 
 
 def _section(result: ClaimResult) -> Section:
-    figure = claim_figure(result)
-    parts: list[SectionPart] = [*([figure] if figure else []), _numbers(result)]
+    parts: list[SectionPart] = [*claim_figures(result), _numbers(result)]
     audit = [f"What was wrong: {result.audit}"] if result.audit and result.kind == "claim" else []
     sentences = [
         f"{'Claim' if result.kind == 'claim' else 'Question'} ({result.place}): {result.statement}",

@@ -64,6 +64,7 @@ def render_paper(paper: Paper, title: str | None = None) -> str:
         listed_terms=LISTED_TERMS,
         abstract=readable(paper.work.abstract) if paper.work and paper.work.abstract else "",
         claims=[_claim(claim) for claim in paper.claims],
+        claims_note=_claims_note(paper.claims),
         rows=rows,
         roles=list(dict.fromkeys((row.role, row.role_word) for row in rows)),
         span=_span(rows),
@@ -146,6 +147,14 @@ def _terms(terms: tuple[Term, ...]) -> list[dict[str, Any]]:
         }
         for term in terms
     ]
+
+
+def _claims_note(claims: tuple[ClaimLine, ...]) -> str:
+    judged = sum(claim.verdict is not None for claim in claims)
+    if not judged:
+        return "What the paper claims. Nothing was measured on this machine yet: run “normscope replicate”."
+    share = f"{judged} of {len(claims)} claims"
+    return f"What the paper claims, and what was measured on this machine for {share}."
 
 
 def _claim(claim: ClaimLine) -> dict[str, str]:

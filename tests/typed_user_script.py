@@ -194,3 +194,16 @@ def safe(path: Path) -> str:
 
 say: ns.Progress = progress
 print(ns.__version__, say, ns.Law)
+
+
+def claims() -> None:
+    found: ns.Replication = ns.replicate(
+        "growth",
+        "heads",
+        output="out",
+        config=ns.ReplicationConfig(preset="quick", seeds=2),
+        engine="local:2",
+    )
+    claim: ns.ClaimResult = found.claims[0]
+    number: ns.Estimate = claim.corrected[claim.headline]
+    print(found.counts, claim.verdict, number.low, number.high, number.seeds)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -32,6 +32,7 @@ def scaled_copy(model, factor):
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(model=modules(), factor=st.floats(1e-3, 50))
+@example(model=nn.Sequential(nn.Linear(2, 2).double()), factor=0.5)
 def test_restored_bit_for_bit_also_when_an_exception_passes_through(model, factor):
     before = bits(model)
     with pytest.raises(KeyError), multiplied(model, factor):

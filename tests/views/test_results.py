@@ -16,6 +16,7 @@ NAMES = (
     *("series", "series set", "fit", "groups", "forecast", "backtest", "advice", "comparison"),
     *("budget", "budgets", "saturation", "heads", "similarity", "both", "ablations", "task"),
     *("homogeneity", "look-ahead", "automaton", "automata", "audit", "train", "sweep", "paper"),
+    "replication",
 )
 READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 
@@ -23,8 +24,11 @@ READABLE = 1200  # characters of a repr: a dozen lines of a terminal
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    paper = {"paper": ns.paper("2010.09697", offline=True)}
-    return make.of_theory(folder) | make.of_network() | make.of_lab(folder) | paper
+    papers = {
+        "paper": ns.paper("2010.09697", offline=True),
+        "replication": ns.replicate("sqrt-growth", output=folder / "replication"),
+    }
+    return make.of_theory(folder) | make.of_network() | make.of_lab(folder) | papers
 
 
 class Balanced(HTMLParser):

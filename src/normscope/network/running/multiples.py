@@ -38,10 +38,10 @@ def multiplied(model: ModuleT, factor: float) -> Iterator[ModuleT]:
     """Inside, every parameter of `model` is multiplied by `factor`, a positive number.
 
     Tied parameters are multiplied once. Afterwards, also after an exception, the parameters are restored
-    bit for bit. Unless the factor is a power of two, this needs memory for a second copy of the parameters.
+    bit for bit. Unless the factor is 1, 2, 4, …, this needs memory for a second copy of the parameters.
     """
     check_multiple(model, factor)
-    if is_power_of_two(factor):
+    if _undone_exactly(factor):
         with scaled(model, factor):
             yield model
         return
@@ -60,7 +60,7 @@ def check_multiple(model: nn.Module, factor: float) -> None:
     """Raise the errors that `multiplied(model, factor)` would raise, without changing anything."""
     check_kind("model", model, nn.Module)
     check_positive("a scale", factor)
-    if is_power_of_two(factor):
+    if _undone_exactly(factor):
         check_scale(model, factor)
         return
     reshard(model)
@@ -75,6 +75,11 @@ def check_multiple(model: nn.Module, factor: float) -> None:
 def is_power_of_two(factor: float) -> bool:
     """Whether multiplying by the factor changes nothing but exponents."""
     return math.frexp(factor)[0] == 0.5
+
+
+def _undone_exactly(factor: float) -> bool:
+    """Whether dividing gives every parameter back; a power of two below 1 may lose digits of tiny ones."""
+    return factor >= 1 and is_power_of_two(factor)
 
 
 def _restore(values: Tensor, copy: Tensor) -> None:

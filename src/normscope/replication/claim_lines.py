@@ -29,5 +29,8 @@ def claim_lines(paper_id: str, results: Path | None = None) -> tuple[ClaimSummar
             result = found.get(claim.id)
             verdict, detail = (result.verdict, result.because) if result else (None, None)
             command = f"normscope replicate {claim.id}"
-            lines.append(ClaimSummary(claim.id, claim.statement, verdict, command, detail))
+            sentence = (
+                claim.statement if claim.kind == "claim" else f"Left open: {claim.title} {claim.statement}"
+            )
+            lines.append(ClaimSummary(claim.id, sentence, verdict, command, detail))
     return tuple(lines)

@@ -40,6 +40,7 @@ def killed_after(folder, finished):
     assert process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_killed_three_times_it_gives_the_same_results(tmp_path):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     for finished in (1, 4, 8):

@@ -194,6 +194,7 @@ def test_a_preset_that_needs_text_says_so(tmp_path):
         run_trials(job.experiment.kind, job.settings, job.context)
 
 
+@pytest.mark.slow
 def test_one_cell_of_the_paper_s_size_for_ten_steps(tmp_path):
     """Everything of the preset full but its length: the paper's network on words, one cell, ten updates."""
     text = tmp_path / "text.txt"

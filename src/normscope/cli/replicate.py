@@ -30,7 +30,7 @@ SETTINGS = {
     "preset": (
         str,
         "NAME",
-        "quick (minutes), standard (an hour or more) or full (the paper's size). [default: quick]",
+        "quick (minutes), standard (an hour) or full (the paper's size). [default: quick]",
         *("quick", "standard", "full"),
     ),
     "seeds": (int, "N", "Number of seeds; intervals need two or more. [default: the preset's]"),

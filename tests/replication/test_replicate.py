@@ -92,9 +92,9 @@ def test_wrong_settings(settings, message):
         ns.ReplicationConfig(**settings)
 
 
-def test_full_must_be_confirmed(tmp_path):
-    with pytest.raises(UsageError, match="--yes"):
-        ns.replicate("growth", output=tmp_path / "out", config=ns.ReplicationConfig(preset="full"))
+def test_full_says_what_it_costs_and_must_be_confirmed(tmp_path):
+    with pytest.raises(UsageError, match=r"about 2 min on this machine.*--yes"):
+        ns.replicate("homogeneity", output=tmp_path / "out", config=ns.ReplicationConfig(preset="full"))
     assert not (tmp_path / "out").exists()
 
 
@@ -137,7 +137,7 @@ def test_the_command(tmp_path):
     [
         ["sqrt"],
         ["sqrt-growth", "--yes"],
-        ["growth", "--preset", "full"],
+        ["homogeneity", "--preset", "full"],
         ["growth", "--preset", "slow"],
         ["sqrt-growth", "--list", "--engine", "ray"],
         ["sqrt-growth", "--list", "--preset", "quick"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +77,7 @@ def replicate(
         return
     if yes:
         refuse_unused("without --preset full", yes=config.preset != "full")
+        _announce(claims or [], output, config)
     with progress_bar("replicating") as progress:
         found = run(
             *(claims or []), output=output, config=config, engine=settings["engine"], progress=progress
@@ -84,6 +86,14 @@ def replicate(
 
     page = write_replication_page(found, found.out / "report.html")
     print_json({"claims": found.claims, "report": str(page)}) if json else _print(found, page)
+
+
+def _announce(claims: list[str], output: Path, config: ReplicationConfig) -> None:
+    """Print what the preset full takes, before it begins."""
+    from normscope.replication.claim_files import chosen_claims
+    from normscope.replication.replicate import full_cost, plan_jobs
+
+    print(full_cost(plan_jobs(chosen_claims(claims), config, output)), file=sys.stderr)
 
 
 def _list(claims: list[str], output: Path, config: ReplicationConfig, json: bool) -> None:

@@ -10,9 +10,9 @@ from normscope.progress import Progress, silent
 from normscope.replication.claim import Claim
 from normscope.replication.claim_files import chosen_claims
 from normscope.replication.experiment import PRESETS
-from normscope.replication.replicate import Job, ReplicationConfig, plan_jobs
+from normscope.replication.replicate import ReplicationConfig, job_seconds, plan_jobs
 from normscope.replication.results_file import read_results
-from normscope.replication.trial_costs import cores, experiment_cost
+from normscope.replication.trial_costs import cores
 from normscope.table import Table, Tabular
 
 
@@ -84,9 +84,3 @@ def _costs(
         progress(done, len(jobs), f"timing a few updates of the preset {config.preset}")
         found[job.experiment.id] = job_seconds(job)
     return found
-
-
-def job_seconds(job: Job) -> float:
-    """Seconds that the job takes here; trainings run one per core."""
-    cost = experiment_cost(job.experiment.kind, job.settings, job.context)
-    return cost.seconds / (cores() if job.experiment.kind in ("training", "automaton") else 1)

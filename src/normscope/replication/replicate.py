@@ -31,7 +31,7 @@ from normscope.replication.judging.verdict_wording import would_change
 from normscope.replication.measured_numbers import measure_claim
 from normscope.replication.replication_result import ClaimResult, Replication, shown_estimate
 from normscope.replication.results_file import read_results, write_results
-from normscope.replication.trial_costs import experiment_cost
+from normscope.replication.trial_costs import cores, experiment_cost, shown_time
 from normscope.replication.trials.trial_context import TrialContext
 from normscope.replication.trials.trial_kinds import run_trials
 
@@ -97,19 +97,31 @@ def replicate(
     """
     check_progress(progress)
     chosen = chosen_claims(claims)
-    if config.preset == "full" and not config.yes:
-        raise UsageError(
-            "the preset full trains networks of the paper's size for days: read what it costs with "
-            "normscope replicate --list, then confirm with --yes (yes=True)"
-        )
     folder = Path(output).absolute()
     jobs = plan_jobs(chosen, config, folder, engine)
     _refuse_unused(jobs, config, engine)
+    if config.preset == "full" and not config.yes:
+        raise UsageError(f"{full_cost(jobs)}: confirm with --yes (yes=True)")
     folder.mkdir(parents=True, exist_ok=True)
     documents, seconds = _run(jobs, progress)
     results = [judge(claim, documents, config.preset, seconds) for claim in chosen]
     write_results(folder / "results.json", results)
     return Replication(folder, tuple(read_results(folder / "results.json")))
+
+
+def full_cost(jobs: Sequence[Job]) -> str:
+    """Say what the preset full would take on this machine, from a few timed updates."""
+    seconds = sum(map(job_seconds, jobs))
+    return (
+        f"the preset full would take about {shown_time(seconds)} on this machine ({cores()} cores), by a few "
+        "timed updates; --engine runs it on a cluster"
+    )
+
+
+def job_seconds(job: Job) -> float:
+    """Seconds that a job takes here; trainings run one per core."""
+    cost = experiment_cost(job.experiment.kind, job.settings, job.context)
+    return cost.seconds / (cores() if job.experiment.kind in ("training", "automaton") else 1)
 
 
 def _refuse_unused(

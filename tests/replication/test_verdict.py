@@ -136,7 +136,7 @@ def test_sentences_mention_only_numbers_that_exist(claim):
     known = {(column, number.name) for number in claim.numbers for column in number.columns}
     known = {pair for pair in known if pair[0] in claim.columns}
     for one in claim.rules:
-        assert set(re.findall(r"\{([a-z]+)\.([a-z0-9_]+)\}", one.because)) <= known
+        assert set(re.findall(r"\{([a-z]+)\.([a-z0-9_]+)(?::%)?\}", one.because)) <= known
         for condition in one.conditions:
             assert {(side.column, side.name) for side in condition.references} <= known
 

@@ -35,7 +35,7 @@ from normscope.replication.trial_costs import cores, experiment_cost, shown_time
 from normscope.replication.trials.trial_context import TrialContext
 from normscope.replication.trials.trial_kinds import run_trials
 
-PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z]+)\.([a-z0-9_]+)(:%)?\}")  # with :%, a share is shown as a percentage
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _filled(sentence: str, measured: Measured) -> str:
     """The sentence with the numbers that it mentions."""
 
     def number(match: re.Match[str]) -> str:
-        return shown_estimate(measured.get(match[1], {}).get(match[2]))
+        return shown_estimate(measured.get(match[1], {}).get(match[2]), as_percent=bool(match[3]))
 
     return PLACEHOLDER.sub(number, sentence)
 

@@ -87,18 +87,23 @@ def _row(claim: ClaimResult) -> list[str | int]:
     return [claim.title, claim.verdict, claim.labels[claim.headline], *shown, claim.seeds, claim.preset]
 
 
-def shown_estimate(estimate: Estimate | None) -> str:
-    """A number with its interval, for a person: `0.42 (0.31 to 0.53)`.
+def shown_estimate(estimate: Estimate | None, as_percent: bool = False) -> str:
+    """A number with its interval, for a person: `0.42 (0.31 to 0.53)`, or `42 % (31 to 53)`.
 
     >>> shown_estimate(Estimate(0.42, 0.31, 0.53, 3))
     '0.42 (0.31 to 0.53)'
     """
     if estimate is None or estimate.value is None:
         return "–"
-    value = _short(estimate.value)
-    if estimate.low is None or estimate.high is None or _short(estimate.low) == _short(estimate.high):
+    shown, unit = (_percent, " %") if as_percent else (_short, "")
+    value = shown(estimate.value) + unit
+    if estimate.low is None or estimate.high is None or shown(estimate.low) == shown(estimate.high):
         return value
-    return f"{value} ({_short(estimate.low)} to {_short(estimate.high)})"
+    return f"{value} ({shown(estimate.low)} to {shown(estimate.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}" if abs(share) < 0.0995 else f"{100 * share:.0f}"
 
 
 def _short(value: float) -> str:

@@ -65,9 +65,9 @@ def _note(drawn: Series) -> str:
     if any(series.get("low") != series.get("high") for series in drawn["series"]):
         parts.append("Thin bars span the trainings of all seeds.")
     if drawn["kind"] == "map":
-        parts.append(
-            "Orange: the norm of the body grew; blue: it shrank. ○ and ×: theory says that it grows, shrinks."
-        )
+        which = COLUMN_NAMES[drawn["series"][-1]["column"]].capitalize()
+        parts.append(f"{which}. Orange: the norm of the body grew; blue: it shrank.")
+        parts.append("○ and ×: theory says that it grows, shrinks.")
     return " ".join(parts)
 
 
@@ -183,7 +183,8 @@ def _bars(series: Sequence[Series]) -> list[Trace]:
 
 
 def _map(series: Sequence[Series]) -> list[Trace]:
-    (part,) = series
+    """The last of the maps: the corrected one, if there is one."""
+    part = series[-1]
     values = [value for row in part["z"] for value in row if value is not None]
     limit = max((abs(value) for value in values), default=1.0) or 1.0
     heat = {

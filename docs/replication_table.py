@@ -46,7 +46,7 @@ def results_part(results: list[ClaimResult], where: str) -> str:
 
 def _claim(result: ClaimResult) -> list[str]:
     rows = [f"| {label} | {_cells(result, name)} |" for name, label in result.labels.items()]
-    time = f"Its experiments took {shown_time(result.seconds)}." if result.seconds > 20 else ""
+    time = f"Its experiments took {shown_time(result.seconds)} of one core." if result.seconds > 20 else ""
     return [
         f"### {result.title}",
         "",
@@ -55,7 +55,7 @@ def _claim(result: ClaimResult) -> list[str]:
         f"**{result.verdict}.** {result.because}",
         "",
         *([" ".join(result.otherwise), ""] if result.otherwise else []),
-        *([f"What was wrong: {result.audit}", ""] if result.audit else []),
+        *([f"About the original: {result.audit}", ""] if result.audit else []),
         "| number | paper | as released | corrected |",
         "|---|---|---|---|",
         *rows,

@@ -29,8 +29,6 @@ def claim_lines(paper_id: str, results: Path | None = None) -> tuple[ClaimSummar
             result = found.get(claim.id)
             verdict, detail = (result.verdict, result.because) if result else (None, None)
             command = f"normscope replicate {claim.id}"
-            sentence = (
-                claim.statement if claim.kind == "claim" else f"Left open: {claim.title} {claim.statement}"
-            )
+            sentence = claim.statement if claim.kind == "claim" else f"Left open: {claim.statement}"
             lines.append(ClaimSummary(claim.id, sentence, verdict, command, detail))
     return tuple(lines)

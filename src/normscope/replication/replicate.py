@@ -9,6 +9,7 @@ Killed and started again, a replication continues: finished trials are not run a
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -187,7 +188,8 @@ def _run(jobs: Sequence[Job], progress: Progress) -> tuple[dict[str, Sequence[Do
         before = (sum(costs[:number]), costs[number], sum(costs))
         context = replace(job.context, progress=_part(progress, before, name))
         documents[name] = run_trials(job.experiment.kind, job.settings, context)
-        seconds[name] = time.monotonic() - began
+        trained = math.fsum(document.get("seconds") or 0.0 for document in documents[name])
+        seconds[name] = max(time.monotonic() - began, trained)
     return documents, seconds
 
 

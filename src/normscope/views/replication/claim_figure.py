@@ -16,6 +16,7 @@ Series = Mapping[str, Any]
 SETTING_NAMES = {"paper": "x + LN(f x)", "post": "LN(x + f x)", "pre": "x + f(LN x)"}
 COLUMN_NAMES = {"paper": "published", "released": "as released", "corrected": "corrected"}
 NETWORKS = {"language": "the language", "model": "the trained network", "exact": "the saturated network"}
+MOST_BARS = 12  # along a line
 DASHES = {"released": "dot", "corrected": "solid"}
 
 
@@ -114,6 +115,8 @@ def _line(part: Series, colour: str, several: bool) -> Trace:
         return line
     spans = [max(h - y, 0.0) for h, y in zip(part["high"], part["y"], strict=True)]
     below = [max(y - low, 0.0) for low, y in zip(part["low"], part["y"], strict=True)]
+    shown = {*range(0, len(spans), max(1, len(spans) // MOST_BARS)), len(spans) - 1}
+    spans, below = ([v if i in shown else None for i, v in enumerate(ends)] for ends in (spans, below))
     bars = {"type": "data", "array": json_numbers(spans), "arrayminus": json_numbers(below)}
     line["error_y"] = {**bars, "color": colour, "thickness": 1, "width": 2, "symmetric": False}
     return line

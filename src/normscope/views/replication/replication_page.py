@@ -112,7 +112,7 @@ def _overview_table(key: str, title: str, results: Sequence[ClaimResult]) -> Tab
 
 def _section(result: ClaimResult) -> Section:
     parts: list[SectionPart] = [*claim_figures(result), _numbers(result)]
-    audit = [f"What was wrong: {result.audit}"] if result.audit and result.kind == "claim" else []
+    audit = [f"About the original: {result.audit}"] if result.audit and result.kind == "claim" else []
     sentences = [
         f"{'Claim' if result.kind == 'claim' else 'Question'} ({result.place}): {result.statement}",
         result.because,

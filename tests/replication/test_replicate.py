@@ -15,10 +15,12 @@ from normscope.errors import RunFileError, UsageError
 from normscope.replication.claim_files import known_claims
 from normscope.replication.claim_lines import claim_lines
 from normscope.replication.claim_list import list_claims
-from normscope.replication.results_file import read_results
+from normscope.replication.replicate import judge
+from normscope.replication.results_file import read_results, write_results
 from normscope.replication.trial_costs import shown_time
 from tests.cli.calling import call, call_json
 from tests.replication import tiny_replication
+from tests.replication.trial_documents import all_documents
 
 
 def results(folder):
@@ -69,6 +71,32 @@ def test_results_have_the_documented_fields(tmp_path):
     (claim,) = json.loads((tmp_path / "results.json").read_text("utf-8"))["claims"]
     assert {"id", "verdict", "paper", "released", "corrected", "seeds", "preset", "seconds"} <= set(claim)
     assert claim["corrected"]["exponent"]["low"] < 0.56 < claim["corrected"]["exponent"]["high"]
+
+
+def _without_numbers(document):
+    rows = [{**row, "cosine": None} for row in document.get("saturation", ())]
+    heads = [{**row, "type": "undecided", "positions": None} for row in document.get("heads", ())]
+    return {**document, **({"saturation": rows} if rows else {}), **({"heads": heads} if heads else {})}
+
+
+def _without_results(document):
+    kept = ("changes", "length", "lr", "weight_decay")
+    return {name: document[name] for name in kept if name in document} | {"status": "failed", "error": "x"}
+
+
+@pytest.mark.parametrize("change", [_without_numbers, _without_results])
+@pytest.mark.parametrize("several", [1, 1000])
+def test_one_number_that_is_missing_does_not_lose_the_results(tmp_path, change, several):
+    """Saturation of a network with huge parameters is null; hours of training must not end in an error."""
+    documents = {
+        name: found
+        if "seed" not in found[0]["changes"]
+        else [*map(change, found[:several]), *found[several:]]
+        for name, found in all_documents(tmp_path).items()
+    }
+    results = [judge(claim, documents, "quick", {}) for claim in known_claims().values()]
+    write_results(tmp_path / "results.json", results)
+    assert len(read_results(tmp_path / "results.json")) == len(known_claims())
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"claims": [{}]}', '{"claims": 3}', "no json"])

@@ -10,7 +10,8 @@ from normscope.progress import Progress, silent
 from normscope.replication.claim import Claim
 from normscope.replication.claim_files import chosen_claims
 from normscope.replication.experiment import PRESETS
-from normscope.replication.replicate import Job, ReplicationConfig, plan_jobs
+from normscope.replication.job_options import Job
+from normscope.replication.replicate import ReplicationConfig, plan_jobs
 from normscope.replication.results_file import read_results
 from normscope.replication.trial_costs import cores, experiment_cost
 from normscope.table import Table, Tabular

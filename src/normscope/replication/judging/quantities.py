@@ -43,7 +43,8 @@ def field(documents: Sequence[Document], path: str) -> float:
 def largest(documents: Sequence[Document], path: str) -> float:
     """The largest value of an entry among the documents."""
     values = [field_value(document, path) if _ended(document) else None for document in documents]
-    return math.nan if not values or None in values else max(map(float, values))
+    known = [float(value) for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else math.nan
 
 
 def growth(documents: Sequence[Document], scope: str = "body") -> float:
@@ -97,7 +98,7 @@ def decay_threshold(documents: Sequence[Document], scope: str = "body", lr: floa
     if last in (0, len(known)):
         return decays[0] if last == 0 else decays[-1]
     share = known[last - 1] / (known[last - 1] - known[last])
-    return decays[last - 1] * (decays[last] / decays[last - 1]) ** share
+    return math.exp(math.log(decays[last - 1]) + share * math.log(decays[last] / decays[last - 1]))
 
 
 def saturation(

@@ -37,8 +37,55 @@ def test_growth_is_a_ratio_and_its_share_counts_those_above_one(grid):
 
 
 def test_a_training_that_diverged_does_not_count_as_grown(grid):
+    """It stays one of the settings: leaving it out would make the share of the others look larger."""
     changed = [{**grid[0], "status": "diverged", "body_norm_end": 1e9}, *grid[1:]]
-    assert quantity("share-growing", changed) == quantity("share-growing", grid[1:])
+    others = quantity("share-growing", grid[1:])
+    assert quantity("share-growing", changed) == pytest.approx(others * 24 / 25)
+
+
+def unfinished(document, status):
+    """A training that ended at step 10 of 100, with what it had measured until then."""
+    early = {kind: [row for row in document[kind] if row["step"] <= 10] for kind in ("saturation", "heads")}
+    return {**document, **early, "status": status}
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("growth", {}),
+        ("saturation", {}),
+        ("saturation", {"when": "peak"}),
+        ("saturation-rise", {}),
+        ("share-converged", {}),
+        ("share-of-heads", {"types": ["mean"]}),
+        ("share-at-leak", {}),
+        ("largest-at-leak", {}),
+        ("field", {"path": "loss"}),
+        ("largest", {"path": "loss"}),
+    ],
+)
+def test_what_an_unfinished_training_measured_last_is_not_its_end(name, options, status):
+    documents = documents_of("language-models")[:3]
+    assert math.isfinite(quantity(name, documents, **options))
+    documents[1] = unfinished(documents[1], status)
+    assert math.isnan(quantity(name, documents, **options))
+
+
+def test_a_training_that_failed_might_have_grown_or_learned(grid):
+    changed = [unfinished(grid[0], "failed"), *grid[1:]]
+    able = {"able": "evaluation.valid_sequence_accuracy", "least": 0.95}
+    assert math.isnan(quantity("share-growing", changed))
+    assert math.isnan(quantity("share-capable", changed, **able))
+    changed[0] = unfinished(grid[0], "diverged")
+    assert quantity("share-capable", changed, **able) == 24 / 25
+
+
+def test_saturation_that_is_missing_at_the_end_is_not_that_of_an_earlier_step():
+    (document,) = documents_of("language-models")[:1]
+    earlier = [row for row in document["saturation"] if row["step"] < 100]
+    assert math.isnan(quantity("saturation", [{**document, "saturation": earlier}]))
+    assert math.isfinite(quantity("saturation", [{**document, "saturation": earlier}], when="start"))
 
 
 def test_signs_as_the_recursion_step_by_step_gives_them(grid):
@@ -70,6 +117,13 @@ def test_threshold_lies_where_the_change_crosses_zero():
     assert found == pytest.approx(1e-3)
     assert quantity("decay-threshold", [cell(1e-4, 0.5), cell(1e-2, 0.1)]) == 1e-2
     assert quantity("decay-threshold", [cell(1e-4, -0.5), cell(1e-2, -0.9)]) == 1e-4
+    for unclear in (
+        [cell(1e-4, -0.5), cell(1e-3, 0.5), cell(1e-2, 0.9)],  # shrinks, then grows
+        [cell(1e-4, 0.5), {**cell(1e-3, 0.5), "body_norm_end": None}, cell(1e-2, -0.5)],
+        [cell(1e-4, 0.5), {**cell(1e-3, 0.5), "status": "diverged"}, cell(1e-2, -0.5)],
+        [],
+    ):
+        assert math.isnan(quantity("decay-threshold", unclear))
 
 
 def test_saturation_at_start_end_and_peak():

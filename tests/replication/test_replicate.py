@@ -12,13 +12,16 @@ import pytest
 
 import normscope as ns
 from normscope.errors import RunFileError, UsageError
-from normscope.replication.claim_files import known_claims
+from normscope.replication.claim_files import chosen_claims, known_claims
 from normscope.replication.claim_lines import claim_lines
 from normscope.replication.claim_list import list_claims
-from normscope.replication.results_file import read_results
+from normscope.replication.job_options import command_of
+from normscope.replication.replicate import judge, plan_jobs
+from normscope.replication.results_file import read_results, write_results
 from normscope.replication.trial_costs import shown_time
 from tests.cli.calling import call, call_json
 from tests.replication import tiny_replication
+from tests.replication.trial_documents import all_documents
 
 
 def results(folder):
@@ -72,6 +75,32 @@ def test_results_have_the_documented_fields(tmp_path):
     assert claim["corrected"]["exponent"]["low"] < 0.56 < claim["corrected"]["exponent"]["high"]
 
 
+def _without_numbers(document):
+    rows = [{**row, "cosine": None} for row in document.get("saturation", ())]
+    heads = [{**row, "type": "undecided", "positions": None} for row in document.get("heads", ())]
+    return {**document, **({"saturation": rows} if rows else {}), **({"heads": heads} if heads else {})}
+
+
+def _without_results(document):
+    kept = ("changes", "length", "lr", "weight_decay")
+    return {name: document[name] for name in kept if name in document} | {"status": "failed", "error": "x"}
+
+
+@pytest.mark.parametrize("change", [_without_numbers, _without_results])
+@pytest.mark.parametrize("several", [1, 1000])
+def test_one_number_that_is_missing_does_not_lose_the_results(tmp_path, change, several):
+    """Saturation of a network with huge parameters is null; hours of training must not end in an error."""
+    documents = {
+        name: found
+        if "seed" not in found[0]["changes"]
+        else [*map(change, found[:several]), *found[several:]]
+        for name, found in all_documents(tmp_path).items()
+    }
+    results = [judge(claim, documents, "quick", {}) for claim in known_claims().values()]
+    write_results(tmp_path / "results.json", results)
+    assert len(read_results(tmp_path / "results.json")) == len(known_claims())
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"claims": [{}]}', '{"claims": 3}', "no json"])
 def test_a_damaged_results_file_is_one_sentence(tmp_path, text):
     (tmp_path / "results.json").write_text(text)
@@ -90,6 +119,58 @@ def test_a_damaged_results_file_is_one_sentence(tmp_path, text):
 def test_wrong_settings(settings, message):
     with pytest.raises(UsageError, match=message):
         ns.ReplicationConfig(**settings)
+
+
+def test_a_damaged_results_file_is_said_before_anything_is_run(tmp_path):
+    (tmp_path / "results.json").write_text("no json")
+    with pytest.raises(RunFileError, match="move it away"):
+        ns.replicate("sqrt-growth", output=tmp_path, progress=lambda *_: pytest.fail("it was run"))
+
+
+def places(tmp_path, **settings):
+    """Where the trials of each experiment are kept."""
+    jobs = plan_jobs(chosen_claims(()), ns.ReplicationConfig(**settings), tmp_path)
+    return {job.experiment.id: job.context.folder for job in jobs}
+
+
+def test_another_text_is_another_experiment_and_only_where_it_is_read(tmp_path):
+    """A text that was edited must not be answered from what an earlier one gave."""
+    text = tmp_path / "text.txt"
+    text.write_text("one text\n" * 50)
+    before, plain = places(tmp_path, text=str(text)), places(tmp_path)
+    text.write_text("two text\n" * 50)
+    after = places(tmp_path, text=str(text))
+    reading = {name for name in plain if plain[name] != before[name]}
+    assert reading == {
+        *("language-models", "pretrained", "held-norm"),
+        *("rate-and-decay", "rate-and-decay-released"),
+    }
+    assert {name for name in plain if after[name] != before[name]} == reading
+
+
+def test_another_model_trains_nothing_again(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"1")
+    before, plain = places(tmp_path, models=(str(folder),)), places(tmp_path)
+    assert {name for name in plain if plain[name] != before[name]} == {"pretrained"}
+    (folder / "weights").write_bytes(b"12")
+    assert places(tmp_path, models=(str(folder),))["pretrained"] != before["pretrained"]
+
+
+def test_the_command_of_a_row_has_the_options_that_it_was_run_with(tmp_path):
+    jobs = plan_jobs(chosen_claims(["growth"]), ns.ReplicationConfig(), tmp_path)
+    given = ns.ReplicationConfig(seeds=5, text="a text.txt", models=("bert",)).given
+    expected = "normscope replicate growth --preset quick --seeds 5 --text 'a text.txt'"
+    assert command_of("growth", "quick", jobs, given) == expected
+    jobs = plan_jobs(chosen_claims(["sqrt-growth"]), ns.ReplicationConfig(), tmp_path)
+    assert (
+        command_of("sqrt-growth", "full", jobs, given)
+        == "normscope replicate sqrt-growth --preset full --yes"
+    )
+    found = ns.replicate("homogeneity", output=tmp_path, config=ns.ReplicationConfig(seeds=2))
+    assert found.claims[0].command == "normscope replicate homogeneity --preset quick --seeds 2"
+    assert found.claims[0].seeds == 2
 
 
 def test_full_says_what_it_costs_and_must_be_confirmed(tmp_path):
@@ -146,6 +227,7 @@ def test_the_command(tmp_path):
         ["sqrt-growth", "--engine", "ray"],
         ["counting", "--text", "README.md"],
         ["heads", "--model", "bert-base-uncased"],
+        ["pretrained", "--text", "README.md", "--valid", "README.md"],
     ],
 )
 def test_wrong_calls(words, tmp_path):

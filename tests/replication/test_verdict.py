@@ -145,3 +145,86 @@ def test_verdicts_are_those_that_are_documented():
     used = {one.verdict for claim in CLAIMS for one in claim.rules}
     assert used <= set(VERDICTS)
     assert len(set(itertools.chain(used, VERDICTS))) == 5
+
+
+UNSURE = {  # numbers whose intervals leave the question open, and a verdict that they must not give
+    "saturation": {"converged": (1, 1, 1), "last": (0.97, 0.9, 1.0), "rise": (0.5, -0.1, 1.1)},
+    "pretrained": {"trained": (0.92, 0.8, 1.0), "random": (0.3, 0.1, 0.5), "gap": (0.6, -0.1, 1.3)},
+    "heads": {"mean": (0.3, 0.0, 0.6), "argmax": (0.5, 0.3, 0.7)},
+    "homogeneity": {"degree": (1.0, 0.8, 1.2), "own": (1.0, 0.8, 1.2), "cosine_1": (1, 1, 1)},
+    "rate-and-decay": {"grown": (0.7, 0.4, 1.0), "threshold": (0.01, 0.0, 0.02)},
+    "counting": {"soft": (1, 1, 1), "saturated": (0.85, 0.7, 1.0), "best": (0.95, 0.85, 1.0)},
+    "growth-and-saturation": {
+        **{"early": (0.3, -0.4, 1.0), "start": (0.1, 0.1, 0.1), "free_early": (0.9, 0.8, 1.0)},
+        "free_end": (0.5, 0.4, 0.6),
+    },
+    "saturation-and-norm": {"correlation": (0.2, -0.6, 1.0)},
+    "saturated-task": {"perfect": (1, 1, 1), "saturated": (0.5, 0.3, 0.7), "best": (0.7, 0.5, 0.9)},
+    "mean-heads": {
+        **{"rotary_accuracy": (0.95, 0.9, 1.0), "rotary_mean": (0.1, 0.0, 0.3)},
+        **{"rotary_argmax": (0.9, 0.8, 1.0), "none_mean": (0.5, 0.4, 0.6)},
+    },
+    "automaton": {
+        "accuracy": (1, 1, 1),
+        "saturated": (2.7, 1, 4),
+        "soft": (3, 3, 3),
+        "saturated_right": (1, 1, 1),
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNSURE)
+def test_a_wide_interval_decides_nothing(name):
+    """Neither for the claim nor against it: "not reproduced" is a finding, and needs numbers that show it."""
+    numbers = {number: Estimate(*values, 3) for number, values in UNSURE[name].items()}
+    found = decide(known_claims()[name].rules, {"corrected": numbers, "released": numbers})
+    assert found.verdict == NOT_TESTABLE
+    assert "was not measured" not in found.because
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "verdict"),
+    [
+        # the slope of a normed encoder is 1 even where its direction turns
+        ("homogeneity", {"degree": 1.0, "own": 1.0, "cosine_1": 0.8}, "confirmed in part"),
+        # growth that ends far below the published threshold is not what was published
+        ("rate-and-decay", {"grown": 0.7, "threshold": 1e-5}, "confirmed in part"),
+        # a cosine near 1 with a network that is not at its limit
+        ("saturation", {"converged": 0.6, "last": 0.999, "rise": 0.5}, NOT_TESTABLE),
+        # all models grow as they should have been trained
+        ("growth", {"grown": 1.0, "released.grown": 0.5}, "confirmed"),
+        # saturation that does not fall again, and one that never rose
+        (
+            "growth-and-saturation",
+            {"early": 0.0, "start": 0.1, "free_early": 0.8, "free_end": 0.9},
+            "confirmed in part",
+        ),
+        (
+            "growth-and-saturation",
+            {"early": 0.0, "start": 0.8, "free_early": 0.8, "free_end": 0.5},
+            "not reproduced",
+        ),
+        # mean heads under the leaking mask that are not ties over the future
+        (
+            "heads",
+            {"mean": 0.0, "argmax": 1.0, "released.mean": 0.4, "released.largest": 0.5},
+            "not reproduced",
+        ),
+        # a clear relation, even if it is weak
+        ("saturation-and-norm", {"correlation": 0.25}, "confirmed in part"),
+        # a network that keeps most of the words
+        ("saturated-task", {"perfect": 1.0, "saturated": 0.8, "best": 0.9}, "not reproduced"),
+        # no mean heads in networks that do not count
+        (
+            "mean-heads",
+            {"rotary_accuracy": 0.4, "rotary_mean": 0.0, "rotary_argmax": 1.0, "none_mean": 0.5},
+            NOT_TESTABLE,
+        ),
+    ],
+)
+def test_numbers_that_say_less_than_the_claim(name, numbers, verdict):
+    columns = {"corrected": {}, "released": {}}
+    for place, value in numbers.items():
+        column, _, number = place.rpartition(".")
+        columns[column or "corrected"][number] = Estimate(value, value, value, 3)
+    assert decide(known_claims()[name].rules, columns).verdict == verdict

@@ -37,7 +37,8 @@ def all_documents(tmp_path=None):
 
 def training(cell, number):
     rng = np.random.default_rng(number)
-    start, end = 5.0, 5.0 * math.exp(rng.normal(0.1, 0.2))
+    shrinking = 0.1 * math.log10(cell.get("weight_decay", 3e-4) / 3e-3)
+    start, end = 5.0, 5.0 * math.exp(rng.normal(-shrinking, 0.02 if "weight_decay" in cell else 0.2))
     steps = [0, 10, 50, 100]
     return {
         "id": f"cell-{number}",

@@ -39,7 +39,11 @@ def drawing(claim: Claim, results: Mapping[str, Sequence[Document]]) -> Drawn:
         return {}
     series: list[Drawn] = []
     for name, column in claim.columns.items():
-        documents = [d for d in results.get(column.experiment, ()) if matches(d, column.where)]
+        documents = [
+            d
+            for d in results.get(column.experiment, ())
+            if d["status"] == "done" and matches(d, column.where)
+        ]
         series += [{**part, "column": name} for part in KINDS[spec["kind"]](documents, spec)]
     if "published" in spec and series:
         series = [{**part, "column": "paper"} for part in _published(spec)] + series
@@ -119,6 +123,7 @@ def _curve(document: Document, spec: Mapping[str, Any]) -> list[tuple[float, flo
         points = list(zip(document[spec["x_field"]], document[spec["field"]], strict=True))
     else:
         points = list(field_value(document, spec["field"]) or [])
+    points = [(x, y) for x, y in points if y is not None and math.isfinite(y)]
     if not points:
         return []
     if spec["x"] == "progress":
@@ -140,14 +145,17 @@ def _layers(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Draw
             float(layer): [row["cosine"] for d in group for row in d["saturation"] if row["layer"] == layer]
             for layer in layers
         }
-        drawn.append(_line(name, values))
+        drawn.append(_line(name, {layer: found for layer, found in values.items() if None not in found}))
     return drawn
 
 
 def _heads(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Drawn]:
     """How many positions heads attend to, over the length, as shares of all heads."""
     shares = [
-        head["positions"] / document["length"] for document in documents for head in heads_at(document, "end")
+        head["positions"] / document["length"]
+        for document in documents
+        for head in heads_at(document, "end")
+        if head["positions"] is not None
     ]
     if not shares:
         return []
@@ -189,8 +197,7 @@ def _map(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Drawn]:
     """log₂ of the last norm over the first, by learning rate and weight decay, and what theory predicts."""
     cells: dict[tuple[float, float], list[Document]] = {}
     for document in documents:
-        if document["status"] == "done":
-            cells.setdefault((document["weight_decay"], document["lr"]), []).append(document)
+        cells.setdefault((document["weight_decay"], document["lr"]), []).append(document)
     if not cells:
         return []
     xs, ys = (sorted({cell[i] for cell in cells}) for i in (0, 1))
@@ -213,9 +220,9 @@ def _scatter(documents: Sequence[Document], spec: Mapping[str, Any]) -> list[Dra
         pairs = [
             (entry(d, spec["x_path"]), entry(d, spec["y_path"]))
             for d in documents
-            if d["changes"].get("seed", 0) == seed and d["status"] == "done"
+            if d["changes"].get("seed", 0) == seed
         ]
-        known = [(x, y) for x, y in pairs if x is not None and y is not None]
+        known = [(x, y) for x, y in pairs if x is not None and y is not None and math.isfinite(y)]
         drawn.append({"name": f"seed {seed}", "x": [x for x, _ in known], "y": [y for _, y in known]})
     return drawn
 

@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from normscope.replication.claim import Claim
 from normscope.replication.claim_files import chosen_claims, known_experiments
 from normscope.replication.drawing_data import drawing
 from normscope.replication.experiment import PRESETS, Experiment, settings_digest
+from normscope.replication.file_states import file_state
+from normscope.replication.job_options import Job, command_of, reads_text, used_options
 from normscope.replication.judging.condition import COLUMNS, Measured
 from normscope.replication.judging.document_values import Document
 from normscope.replication.judging.verdict import decide
@@ -68,14 +70,12 @@ class ReplicationConfig:
             raise UsageError("valid has no effect without text; leave it out, or give both")
         object.__setattr__(self, "models", tuple(map(str, self.models)))
 
-
-@dataclass(frozen=True)
-class Job:
-    """One experiment with the settings of a preset, and where its trials are kept."""
-
-    experiment: Experiment
-    settings: Mapping[str, Any] = field(hash=False)
-    context: TrialContext
+    @property
+    def given(self) -> dict[str, tuple[object, ...]]:
+        """The options that were given, with their values, as the command line calls them."""
+        single = {"seeds": self.seeds, "text": self.text, "valid": self.valid}
+        found = {name: (value,) for name, value in single.items() if value is not None}
+        return {**found, **({"model": self.models} if self.models else {})}
 
 
 def replicate(
@@ -103,11 +103,22 @@ def replicate(
     _refuse_unused(jobs, config, engine)
     if config.preset == "full" and not config.yes:
         raise UsageError(f"{full_cost(jobs)}: confirm with --yes (yes=True)")
+    place = folder / "results.json"
+    if place.exists():
+        read_results(place)  # a damaged file is to be said now, not after hours of training
     folder.mkdir(parents=True, exist_ok=True)
     documents, seconds = _run(jobs, progress)
-    results = [judge(claim, documents, config.preset, seconds) for claim in chosen]
-    write_results(folder / "results.json", results)
-    return Replication(folder, tuple(read_results(folder / "results.json")))
+    results = [
+        replace(judge(claim, documents, config.preset, seconds), command=_command(claim, config, jobs))
+        for claim in chosen
+    ]
+    write_results(place, results)
+    return Replication(folder, tuple(read_results(place)))
+
+
+def _command(claim: Claim, config: ReplicationConfig, jobs: Sequence[Job]) -> str:
+    own = [job for job in jobs if job.experiment.id in claim.experiments]
+    return command_of(claim.id, config.preset, own, config.given)
 
 
 def full_cost(jobs: Sequence[Job]) -> str:
@@ -129,20 +140,9 @@ def _refuse_unused(
     jobs: Sequence[Job], config: ReplicationConfig, engine: SupportsSubmit | str | None
 ) -> None:
     """Refuse what none of the experiments uses."""
-    kinds = {job.experiment.kind for job in jobs}
-    reading = any(
-        job.experiment.kind == "pretrained"
-        or (job.experiment.kind == "training" and "task" not in {**job.settings, **job.settings["vary"]})
-        for job in jobs
-    )
-    unused = {
-        "seeds": config.seeds is not None and kinds == {"series"},
-        "text": config.text is not None and not reading,
-        "model": bool(config.models) and "pretrained" not in kinds,
-        "engine": engine is not None and not kinds & {"training", "automaton"},
-    }
-    for name, is_unused in unused.items():
-        if is_unused:
+    given = [*config.given, *([] if engine is None else ["engine"])]
+    for name, used in used_options(jobs).items():
+        if name in given and not used:
             raise UsageError(f"{name} has no effect on these claims; leave it out")
 
 
@@ -168,10 +168,17 @@ def _job(
         raise UsageError(f"there is no experiment {name!r}; there are {', '.join(known)}")
     experiment = known[name]
     settings = experiment.settings(config.preset)
+    models = config.models if experiment.kind == "pretrained" else ()
     context = TrialContext(
-        folder, config.seeds or settings.get("seeds", 3), engine, config.text, config.valid, config.models
+        folder, config.seeds or settings.get("seeds", 3), engine, config.text, config.valid, models
     )
-    kept_apart = {**settings, "text": config.text, "valid": config.valid, "models": config.models}
+    reads = reads_text(experiment.kind, settings)
+    kept_apart = {
+        **settings,
+        "text": file_state(config.text) if reads or experiment.kind == "pretrained" else None,
+        "valid": file_state(config.valid) if reads else None,
+        "models": tuple(map(file_state, models)),
+    }
     if experiment.kind in ("scaling", "pretrained"):  # whose documents depend on the number of seeds
         kept_apart["seeds"] = context.seeds
     place = folder / "experiments" / f"{name}-{settings_digest(kept_apart)}"
@@ -181,6 +188,9 @@ def _job(
 def _run(jobs: Sequence[Job], progress: Progress) -> tuple[dict[str, Sequence[Document]], dict[str, float]]:
     documents: dict[str, Sequence[Document]] = {}
     seconds: dict[str, float] = {}
+    jobs = sorted(
+        jobs, key=lambda job: not job.context.models
+    )  # a model that does not load is to be said first
     costs = [experiment_cost(job.experiment.kind, job.settings, job.context).seconds for job in jobs]
     for number, job in enumerate(jobs):
         began = time.monotonic()
@@ -252,6 +262,10 @@ def _notes(claim: Claim, documents: Mapping[str, Sequence[Document]]) -> tuple[s
         notes += [f"{name}: {remark}" for remark in remarks]
         if not found:
             notes.append(f"{name}: nothing could be run (see docs/replication.md for what it needs)")
+        missing = [d["saturation_error"] for d in found if d.get("saturation_error")]
+        if missing:
+            count = f"{len(missing)} of {len(found)} trainings"
+            notes.append(f"{name}: in {count} some saturation is missing: {missing[0]}")
         for status in ("failed", "diverged"):
             those = [document for document in found if document["status"] == status]
             if those:

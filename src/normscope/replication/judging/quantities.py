@@ -1,7 +1,7 @@
 """Every quantity that a claim can ask for: a function of one seed's trials, and the bounds of its values.
 
-A quantity that cannot be computed is NaN, and the estimate over seeds is then unknown. `docs/replication.md`
-explains each; a claim names it, and its options, in its file.
+A quantity that cannot be computed is NaN, and the estimate over seeds is then unknown. So it is if a training
+failed or diverged, since what it measured last is not its end; only shares say how these count.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from normscope.replication.judging.document_values import (
     Document,
+    Rows,
     field_value,
     heads_at,
     mean,
@@ -36,26 +36,32 @@ class Quantity:
 
 def field(documents: Sequence[Document], path: str) -> float:
     """The mean of an entry of the documents."""
-    values = [field_value(document, path) for document in documents]
+    values = [field_value(document, path) if _ended(document) else None for document in documents]
     return mean([value["value"] if isinstance(value, Mapping) else value for value in values])
 
 
 def largest(documents: Sequence[Document], path: str) -> float:
     """The largest value of an entry among the documents."""
-    values = [field_value(document, path) for document in documents]
-    return math.nan if not values or None in values else max(map(float, values))
+    values = [field_value(document, path) if _ended(document) else None for document in documents]
+    known = [float(value) for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else math.nan
 
 
 def growth(documents: Sequence[Document], scope: str = "body") -> float:
     """The last norm over the first, as a geometric mean."""
-    changes = [measured_change(document, _norm(scope)) for document in documents]
-    return math.exp2(mean(changes))
+    return math.exp2(mean([_change(document, scope) for document in documents]))
 
 
 def share_growing(documents: Sequence[Document], scope: str = "body") -> float:
-    """The share of trainings whose norm is larger at the end than at first; diverged ones do not count."""
-    changes = [measured_change(document, _norm(scope)) for document in _finished(documents)]
-    return mean([None if change is None else float(change > 0) for change in changes])
+    """The share of trainings whose norm is larger at the end than at first; one that diverged has not grown.
+
+    NaN if a training failed: it might have grown.
+    """
+    grown = []
+    for document in documents:
+        change = 0.0 if document["status"] == "diverged" else _change(document, scope)
+        grown.append(None if change is None else float(change > 0))
+    return mean(grown)
 
 
 def signs_predicted(documents: Sequence[Document], scope: str = "body") -> float:
@@ -75,33 +81,46 @@ def signs_predicted(documents: Sequence[Document], scope: str = "body") -> float
 def decay_threshold(documents: Sequence[Document], scope: str = "body", lr: float = 1e-3) -> float:
     """The weight decay at which growth turns into shrinking at the learning rate nearest to `lr`.
 
-    Interpolated in log λ between the neighbouring cells; the end of the grid if all grow or all shrink.
+    Interpolated in log λ between the neighbouring cells; the end of the grid if all grow or all shrink. NaN
+    if a cell did not finish, or if the norm grows again at a larger weight decay: there is no threshold then.
     """
-    done = _finished(documents)
-    if not done:
+    if not documents:
         return math.nan
-    nearest = min({float(d["lr"]) for d in done}, key=lambda rate: abs(math.log(rate / lr)))
-    row = sorted((d for d in done if float(d["lr"]) == nearest), key=lambda d: float(d["weight_decay"]))
-    points = [(float(d["weight_decay"]), measured_change(d, _norm(scope))) for d in row]
-    for (low, before), (high, after) in pairwise(points):
-        if before is not None and after is not None and before > 0 >= after:
-            share = before / (before - after)
-            return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-    grows = all(change is not None and change > 0 for _, change in points)
-    return points[-1][0] if grows else points[0][0]
+    nearest = min({float(d["lr"]) for d in documents}, key=lambda rate: abs(math.log(rate / lr)))
+    row = sorted((d for d in documents if float(d["lr"]) == nearest), key=lambda d: float(d["weight_decay"]))
+    changes = [_change(document, scope) for document in row]
+    known = [change for change in changes if change is not None]
+    grows = [change > 0 for change in known]
+    if len(known) < len(changes) or grows != sorted(grows, reverse=True):
+        return math.nan
+    decays = [float(document["weight_decay"]) for document in row]
+    last = sum(grows)  # the first that shrinks
+    if last in (0, len(known)):
+        return decays[0] if last == 0 else decays[-1]
+    share = known[last - 1] / (known[last - 1] - known[last])
+    return math.exp(math.log(decays[last - 1]) + share * math.log(decays[last] / decays[last - 1]))
 
 
 def saturation(
     documents: Sequence[Document], when: str = "end", layer: str = "last", until: int | None = None
 ) -> float:
     """Saturation at the `start`, the `end`, or at its `peak`; of the last layer, or the mean over all."""
-    values = []
-    for document in documents:
-        curve = saturation_curve(document, layer)
-        kept = [value for step, value in curve if until is None or step <= until]
-        chosen = {"start": kept[0], "end": kept[-1], "peak": max(kept)}[when] if kept else None
-        values.append(chosen)
-    return mean(values)
+    return mean([_saturation(document, when, layer, until) for document in documents])
+
+
+def _saturation(document: Document, when: str, layer: str, until: int | None) -> float | None:
+    """That of one training; None if it was not measured, or not at the end."""
+    curve = saturation_curve(document, layer)
+    kept = [value for step, value in curve if until is None or step <= until]
+    if not kept or (when != "start" and not _ended(document)):
+        return None
+    if when == "end" and until is None and curve[-1][0] < document.get("steps", 0):
+        return None
+    return (
+        math.nan
+        if math.isnan(math.fsum(kept))
+        else {"start": kept[0], "end": kept[-1], "peak": max(kept)}[when]
+    )
 
 
 def saturation_rise(documents: Sequence[Document], layer: str = "last") -> float:
@@ -113,7 +132,7 @@ def share_converged(documents: Sequence[Document]) -> float:
     """The share of layers, at the last measured step, whose saturation has converged."""
     shares = []
     for document in documents:
-        rows = document.get("saturation") or []
+        rows = (document.get("saturation") or []) if _ended(document) else []
         last = max((row["step"] for row in rows), default=None)
         shares.append(mean([float(bool(row["converged"])) for row in rows if row["step"] == last]))
     return mean(shares)
@@ -121,30 +140,29 @@ def share_converged(documents: Sequence[Document]) -> float:
 
 def share_of_heads(documents: Sequence[Document], types: Sequence[str], when: str = "end") -> float:
     """The share of heads of these types (argmax, mean, mixed, undecided …)."""
-    kinds = [head["type"] for document in documents for head in heads_at(document, when)]
-    return mean([float(kind in types) for kind in kinds])
+    found = [_heads(document, when) for document in documents]
+    return (
+        mean([float(head["type"] in types) for heads in found for head in heads]) if all(found) else math.nan
+    )
 
 
 def share_at_leak(documents: Sequence[Document], tolerance: float = 0.01) -> float:
     """The share of heads that attend to (T(T−1)/2 + 1)/T positions: those that tie over the future."""
-    found = []
-    for document in documents:
-        expected = leak_positions(document["length"])
-        counts = [head["positions"] for head in heads_at(document, "end")]
-        found += [float(abs(count - expected) <= tolerance * expected) for count in counts]
-    return mean(found)
+    return mean([float(abs(ratio - 1) <= tolerance) for ratio in _leak_ratios(documents)])
 
 
 def largest_at_leak(documents: Sequence[Document]) -> float:
     """The largest number of positions of any head, over the number that ties over the future give."""
-    return max(
-        (
-            head["positions"] / leak_positions(document["length"])
-            for document in documents
-            for head in heads_at(document, "end")
-        ),
-        default=math.nan,
-    )
+    return max(_leak_ratios(documents), default=math.nan)
+
+
+def _leak_ratios(documents: Sequence[Document]) -> list[float]:
+    """Positions of each head over `leak_positions`; none if a head or a training has no number."""
+    found = [(_heads(document, "end"), document) for document in documents]
+    counts = [(head["positions"], document["length"]) for heads, document in found for head in heads]
+    if not all(heads for heads, _ in found) or any(count is None for count, _ in counts):
+        return []
+    return [count / leak_positions(length) for count, length in counts]
 
 
 def leak_positions(length: int) -> float:
@@ -188,12 +206,29 @@ def among_capable(
 
 
 def share_capable(documents: Sequence[Document], able: str, least: float) -> float:
-    """The share of trainings whose entry `able` is at least `least`."""
-    return mean([float((field_value(document, able) or 0.0) >= least) for document in documents])
+    """The share of trainings whose entry `able` is at least `least`; NaN if a training failed."""
+    if any(document["status"] == "failed" for document in documents):
+        return math.nan
+    capable = [d for d in _finished(documents) if (field_value(d, able) or 0.0) >= least]
+    return len(capable) / len(documents) if documents else math.nan
 
 
 def _finished(documents: Sequence[Document]) -> list[Document]:
-    return [document for document in documents if document["status"] == "done"]
+    return [document for document in documents if _ended(document)]
+
+
+def _ended(document: Document) -> bool:
+    return bool(document["status"] == "done")
+
+
+def _change(document: Document, scope: str) -> float | None:
+    """log₂ of the last norm over the first; None for a training without an end."""
+    return measured_change(document, _norm(scope)) if _ended(document) else None
+
+
+def _heads(document: Document, when: str) -> Rows:
+    """The heads at the start or the end; none if the training has no end."""
+    return heads_at(document, when) if when == "start" or _ended(document) else []
 
 
 def _norm(scope: str) -> str:

@@ -6,6 +6,7 @@ and a random network of its own. The random network is also measured with dropou
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from normscope.errors import UsageError
 from normscope.network.loading.pretrained import load_model, load_tokenizer
 from normscope.network.measuring.saturation import saturation
 from normscope.network.running.baseline import random_like
@@ -24,6 +26,7 @@ from normscope.network.running.inputs import corpus, read_sentences
 from normscope.network.running.scaling import scaled
 from normscope.plugins import require
 from normscope.replication.trials.trial_context import Document, TrialContext, kept_document
+from normscope.words import joined
 
 SCALE = 2.0**10
 
@@ -35,15 +38,21 @@ def study_pretrained(settings: Mapping[str, Any], context: TrialContext) -> list
         return []
     require("transformers", "hf", "measuring pretrained models")
     sentences = read_sentences(Path(context.text) if context.text else None, settings["sentences"])
+    if len(sentences) < context.seeds:
+        raise UsageError(
+            f"the text has {len(sentences)} sentences (lines), and each of {context.seeds} seeds needs "
+            "one: give a longer text or fewer seeds"
+        )
     groups = [sentences[seed :: context.seeds] for seed in range(context.seeds)]
     found: list[Document] = []
+    remarks = [f"measured: {joined(places)}; intervals are over groups of sentences, not over models"]
     total = len(places) * len(groups)
     for name, place in places.items():
         for seed, group in enumerate(groups):
             context.progress(len(found) // 3, total, name)
             path = context.folder / f"{_file_name(name)}-{seed}.json"
             kept = kept_document(path, partial(_study, name, place, group, seed))
-            found += kept["documents"]
+            found += [{**document, "remarks": remarks} for document in kept["documents"]]
     context.progress(total, total, "")
     return found
 
@@ -112,4 +121,6 @@ def _states(model: nn.Module, batch: Batch) -> tuple[Tensor, ...]:
 
 
 def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
+    """A file name; two models whose names differ in punctuation only have different ones."""
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

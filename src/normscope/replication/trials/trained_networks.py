@@ -52,7 +52,7 @@ def training_plan(settings: Mapping[str, Any], context: TrialContext) -> Trainin
 def run_trainings(settings: Mapping[str, Any], context: TrialContext) -> list[Document]:
     """Train everything that has no result yet; return the documents of the cells (see docs/json.md)."""
     plan = training_plan(settings, context)
-    config = SweepConfig(plan.base, plan.cells)
+    config = SweepConfig(plan.base, plan.cells, retry=True)  # a disk that was full may have room now
     result = sweep(config, context.folder, engine=context.engine, progress=context.progress)
     wanted = {cell.id for cell in make_cells(plan.base, plan.cells)}
     about = {"length": plan.base.data.length, "remarks": list(result.remarks)}

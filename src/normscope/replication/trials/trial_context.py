@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.atomic_write import atomic_write
+from normscope.errors import RunFileError
 from normscope.lab.sweep.engine import SupportsSubmit
 from normscope.progress import Progress, silent
 
@@ -35,10 +36,17 @@ class TrialContext:
 def kept_document(path: Path, make: Callable[[], dict[str, Any]]) -> Document:
     """Return the document of an earlier run, or make it and keep it."""
     if path.exists():
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return found
+        return _read(path)
     document = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as part:
         part.write_text(json.dumps(document), encoding="utf-8")
     return document
+
+
+def _read(path: Path) -> Document:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        raise RunFileError(f"{path} is damaged: delete it, and it is measured again") from None
+    return found

@@ -267,3 +267,17 @@ def test_duplicates_in_a_library_are_merged_and_said(tmp_path):
     found = ns.paper(tmp_path / "twice.bib", offline=True)
     assert len(found.further) == 1
     assert found.merged == ("“One and the same work” was found twice (2020, 2021) and is listed once.",)
+
+
+LONG = "About the growth of parameter norms in the training of networks, at great length, part "
+
+
+@pytest.mark.parametrize("titles", [("Introduction", "Introduction"), (f"{LONG}one", f"{LONG}two")])
+def test_works_that_share_an_id_made_of_their_titles_are_all_listed(titles, tmp_path):
+    pairs = zip(titles, ("Ada Abel", "Bo Bern"), strict=True)
+    (tmp_path / "two.bib").write_text(
+        "".join(f"@misc{{x, title = {{{title}}}, author = {{{name}}}}}\n" for title, name in pairs)
+    )
+    found = ns.paper(tmp_path / "two.bib", offline=True)
+    assert [work.authors for work in found.further] == [("Ada Abel",), ("Bo Bern",)]
+    assert len({work.id for work in found.further}) == 2

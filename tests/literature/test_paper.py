@@ -282,3 +282,20 @@ def test_two_neighbours_of_one_title_are_both_kept_and_linked(services):
     assert (cited.authors, citing.authors) == (("Ada first",), ("Ada second",))
     around = {edge for edge in found.edges if {cited.id, citing.id} & set(edge)}
     assert around == {(found.work.id, cited.id), (citing.id, found.work.id)}
+
+
+def test_max_works_has_no_effect_on_a_library(nobody, tmp_path):
+    (tmp_path / "x.bib").write_text("@misc{a, title = {One}}")
+    with pytest.raises(UsageError, match="max_works has no effect on a library"):
+        ns.paper(tmp_path / "x.bib", max_works=5)
+
+
+@pytest.mark.parametrize("data", [b"\xef\xbb\xbf%s", b'%s\n"caf\xe9"'])
+def test_corpora_from_other_systems_are_read(data, nobody, tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(data % b'{"title": "norm growth"}\n{"title": "norms"}')
+    assert ns.paper("2010.09697", corpus=str(tmp_path / "c.jsonl")).terms
+
+
+def test_an_id_that_is_not_utf_8_is_one_sentence(nobody):
+    with pytest.raises(LiteratureError, match="neither bundled nor kept"):
+        ns.paper("10.1000/\udcff", offline=True)

@@ -37,7 +37,7 @@ def canonical_id(text: str) -> str | None:
     >>> canonical_id("hep-th/9901001"), canonical_id("https://openalex.org/W2741809807")
     ('arxiv:hep-th/9901001', 'openalex:W2741809807')
     """
-    given = text.strip()
+    given = text.encode("utf-8", "replace").decode().strip()
     address = _ADDRESS.fullmatch(given.partition("?")[0].partition("#")[0])
     return _in_address(*address.groups()) if address else _bare(given)
 

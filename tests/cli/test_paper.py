@@ -137,3 +137,12 @@ def test_results_without_claims_are_an_error(services, tmp_path):
     (tmp_path / "results.json").write_text('{"claims": []}')
     done = call("paper", "2101.00001", "--results", tmp_path / "results.json")
     assert done.code == 2 and "no claims of this paper are known" in done.stderr
+
+
+def test_an_export_replaces_neither_the_library_nor_the_page(tmp_path, services):
+    library = tmp_path / "refs.bib"
+    library.write_text("@misc{my-key, title = {Growth}}")
+    done = call("paper", library, "--export", library)
+    assert done.code == 2 and "would replace the library" in done.stderr and "my-key" in library.read_text()
+    done = call("paper", "2010.09697", "-o", tmp_path / "x.json", "--export", tmp_path / "x.json")
+    assert done.code == 2 and "must be two files" in done.stderr

@@ -107,3 +107,15 @@ def test_titles_make_ids():
     assert title_id("  Étude: 3 ways!  ") == "title:étude-3-ways"
     assert title_id("???") == "title:untitled"
     assert len(title_id("word " * 100)) <= 86
+
+
+@pytest.mark.parametrize(
+    ("address", "doi"),
+    [
+        ("https://link.springer.com/content/pdf/10.1007/978-3-030-1_7.pdf", "10.1007/978-3-030-1_7"),
+        ("https://onlinelibrary.wiley.com/doi/10.1002/abc/full", "10.1002/abc"),
+        ("https://www.biorxiv.org/content/10.1101/2020.01.01.123456v1.full.pdf", "10.1101/2020.01.01.123456"),
+    ],
+)
+def test_a_doi_ends_before_the_form_that_a_publisher_shows(address, doi):
+    assert canonical_id(address) == f"doi:{doi}"

@@ -267,3 +267,57 @@ def test_duplicates_in_a_library_are_merged_and_said(tmp_path):
     found = ns.paper(tmp_path / "twice.bib", offline=True)
     assert len(found.further) == 1
     assert found.merged == ("“One and the same work” was found twice (2020, 2021) and is listed once.",)
+
+
+LONG = "About the growth of parameter norms in the training of networks, at great length, part "
+
+
+@pytest.mark.parametrize("titles", [("Introduction", "Introduction"), (f"{LONG}one", f"{LONG}two")])
+def test_works_that_share_an_id_made_of_their_titles_are_all_listed(titles, tmp_path):
+    pairs = zip(titles, ("Ada Abel", "Bo Bern"), strict=True)
+    (tmp_path / "two.bib").write_text(
+        "".join(f"@misc{{x, title = {{{title}}}, author = {{{name}}}}}\n" for title, name in pairs)
+    )
+    found = ns.paper(tmp_path / "two.bib", offline=True)
+    assert [work.authors for work in found.further] == [("Ada Abel",), ("Bo Bern",)]
+    assert len({work.id for work in found.further}) == 2
+
+
+def test_fields_in_double_braces_and_with_escapes_are_read():
+    """As Web of Science and DBLP write them."""
+    (wos, dblp), left_out = read_bibtex(
+        "@article{ ISI:1, Title = {{A study}}, Year = {{2020}}, DOI = {{10.1038/s41586-020-1}} }\n"
+        r"@article{DBLP:1, title = {Limits}, doi = {10.1162/TACL\_A\_00306}, url = {https://x.org/a\_b\%20c}}"
+    )
+    assert (wos.year, wos.id) == (2020, "doi:10.1038/s41586-020-1")
+    assert dblp.id == "doi:10.1162/tacl_a_00306" and ("web", "https://x.org/a_b%20c") in dblp.links
+    assert left_out == []
+
+
+def test_a_work_takes_from_its_volume_what_it_does_not_say():
+    child, volume, other = read_bibtex(
+        "@inproceedings{a, title = {Child}, crossref = {Vol}}\n"
+        "@proceedings{vol, title = {Proceedings of X}, year = 2019, doi = {10.1000/volume}}\n"
+        "@inproceedings{b, title = {Other}, year = 2020, crossref = {missing}}"
+    )[0]
+    assert (child.title, child.year, child.venue) == ("Child", 2019, "Proceedings of X")
+    assert child.id == "title:child" and volume.id == "doi:10.1000/volume"
+    assert (other.year, other.venue) == (2020, None)
+
+
+def test_a_tilde_between_names_is_a_space():
+    assert split_authors(r"Donald~E. Knuth and Mu\~noz, Ana") == ["Donald E. Knuth", "Ana Muñoz"]
+
+
+def test_braces_in_addresses_and_categories_do_not_break_the_file(tmp_path):
+    odd = make_work(
+        "file", "Odd", ["10.1000/a{b"], url="https://example.org/{c\\", categories=["d}e {"], year=2020
+    )
+    (back, after), left_out = read_library(write_library([odd, *odd_works()[2:]], tmp_path / "x.bib"))
+    assert (back.title, back.year, after.title, left_out) == ("Odd", 2020, "Bare", [])
+
+
+@pytest.mark.parametrize("published", ["May 2020", "03-04-2020", "in press"])
+def test_a_date_that_is_none_does_not_replace_the_year(published, tmp_path):
+    work = make_work("file", "Dated", [], year=2020, published=published)
+    assert read_library(write_library([work], tmp_path / "x.json"))[0][0].year == 2020

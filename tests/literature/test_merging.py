@@ -131,3 +131,12 @@ def test_merging_again_changes_nothing():
 def test_nothing_is_merged_into_nothing():
     assert merge([]).works == ()
     assert plain_title("!?") == ""
+
+
+def test_works_without_a_title_are_not_one_work():
+    a, b = work(None, "10.1000/a"), work(None, "10.1000/b")
+    assert [each.id for each in merge([a, b]).works] == ["doi:10.1000/a", "doi:10.1000/b"]
+
+
+def test_a_title_is_taken_from_the_source_that_has_one():
+    assert merged_titles(work(None, "10.1000/a"), work("Norms", "10.1000/a")) == ["Norms"]

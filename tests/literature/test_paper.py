@@ -263,3 +263,39 @@ def test_a_summary_needs_an_abstract(services):
 def test_a_summary_by_a_command_is_marked(nobody):
     found = ns.paper("2010.09697", summarize="head -c 20")
     assert (found.summary, found.summary_by) == (("The capacity of neur",), "head -c 20")
+
+
+def test_two_neighbours_of_one_title_are_both_kept_and_linked(services):
+    for name, cites in (("first", []), ("second", ["centre"])):
+        services.works[name] = Record("Editorial", (f"Ada {name}",), cites=cites)
+    services.works["centre"].cites.append("first")
+    for name in ("first", "second"):  # without identifiers: known by their titles alone
+        services.works[name].s2 = "f" * 40
+    plain = services.paper
+    services.paper = lambda record: (
+        plain(record) | ({"paperId": None, "externalIds": {}} if record.title == "Editorial" else {})
+    )
+    found = ns.paper("2101.00001")
+    check_consistent(found)
+    (cited,) = [work for work in found.references if work.title == "Editorial"]
+    (citing,) = [work for work in found.citations if work.title == "Editorial"]
+    assert (cited.authors, citing.authors) == (("Ada first",), ("Ada second",))
+    around = {edge for edge in found.edges if {cited.id, citing.id} & set(edge)}
+    assert around == {(found.work.id, cited.id), (citing.id, found.work.id)}
+
+
+def test_max_works_has_no_effect_on_a_library(nobody, tmp_path):
+    (tmp_path / "x.bib").write_text("@misc{a, title = {One}}")
+    with pytest.raises(UsageError, match="max_works has no effect on a library"):
+        ns.paper(tmp_path / "x.bib", max_works=5)
+
+
+@pytest.mark.parametrize("data", [b"\xef\xbb\xbf%s", b'%s\n"caf\xe9"'])
+def test_corpora_from_other_systems_are_read(data, nobody, tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(data % b'{"title": "norm growth"}\n{"title": "norms"}')
+    assert ns.paper("2010.09697", corpus=str(tmp_path / "c.jsonl")).terms
+
+
+def test_an_id_that_is_not_utf_8_is_one_sentence(nobody):
+    with pytest.raises(LiteratureError, match="neither bundled nor kept"):
+        ns.paper("10.1000/\udcff", offline=True)

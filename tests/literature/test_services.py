@@ -275,6 +275,68 @@ def test_deep_json_is_refused(services):
     assert "Semantic Scholar could not be used: the answer is not JSON" in notes(services)
 
 
+def test_an_answer_without_a_list_is_a_fault_not_an_empty_list(services):
+    services.faults["s2"] = [json.dumps(services.paper(services.works["centre"])).encode()] + [b"{}"] * 4
+    centre = json.dumps(services.alex(services.works["centre"])).encode()
+    services.faults["openalex"] = [centre] + [b'{"results": null}'] * 4
+    said = notes(services)
+    assert said.count("the answer has no list of works") == 2
+
+
+def test_all_pages_are_read_where_the_count_is_missing(services):
+    for i in range(150):
+        services.works[f"c{i}"] = Record(f"Number {i}", openalex=f"W4{i:05}", cites=["centre"])
+    centre = services.works["centre"]
+    citing = [services.alex(each) for each in services.citing(centre, "openalex")]
+    pages = [{"meta": None, "results": each} for each in ([], citing[:100])]
+    answers = [services.alex(centre), *pages]
+    services.faults["openalex"] = [json.dumps(each).encode() for each in answers]
+    assert len(merge(found(services).citations).works) == 153
+
+
+def test_pages_without_works_are_not_followed(services):
+    centre = json.dumps(services.paper(services.works["centre"])).encode()
+    empty = [json.dumps({"offset": i, "next": i + 1, "data": []}).encode() for i in range(20)]
+    services.faults["s2"] = [centre, *empty]
+    found(services)
+    assert len(services.asked("s2")) == 3
+
+
+def test_a_key_that_a_service_repeats_is_not_shown(services):
+    handle = services.server.RequestHandlerClass
+    handle.openalex = lambda self, *_: self.answer(401, f"wrong: {self.headers['Authorization']}")
+    handle.s2 = lambda self, *_: self.answer(403, f"wrong: {self.headers['x-api-key']}")
+    said = notes(services, openalex_key="KEY-ONE", semantic_scholar_key="KEY-TWO")
+    assert "KEY-" not in said and "wrong: Bearer …" in said
+
+
+def test_an_answer_that_drips_is_left(services, monkeypatch):
+    sent = []
+
+    def drip(self, *_):
+        self.send_response(200)
+        self.send_header("Content-Length", "60")
+        self.end_headers()
+        for _ in range(60):
+            self.wfile.write(b" ")
+            sent.append(b" ")
+            time.sleep(0.02)
+
+    services.server.RequestHandlerClass.arxiv = drip
+    monkeypatch.setattr("normscope.literature.sources.service.LONGEST_ANSWER", 0.1)
+    assert "the answer took longer than 0.1 s" in notes(services)
+    assert len(sent) < 4 * 60  # nobody waited for the end of an answer
+
+
+def test_a_preprint_that_arxiv_does_not_know_yet_is_asked_for_again(services, tmp_path):
+    cache = tmp_path / "c.db"
+    services.faults["arxiv"] = [atom(services.works["older"]).encode()]
+    assert "arXiv does not know" in notes(services, cache=cache)
+    with sqlite3.connect(cache) as file:
+        file.execute("UPDATE answer SET fetched = fetched - 2 * 86400")
+    assert "arXiv does not know" not in notes(services, cache=cache)
+
+
 # -- nobody there ----------------------------------------------------------------------------------
 
 

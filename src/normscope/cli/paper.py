@@ -49,6 +49,7 @@ def paper(
         from normscope.literature.libraries.library_files import check_writable
 
         check_writable(export)
+        _check_distinct(source, output, export)
     if output:
         from normscope.views.page.offline_file import check_place
 
@@ -63,6 +64,14 @@ def paper(
         _print(found)
         for name, path in written.items():
             print_file(name, path, json)
+
+
+def _check_distinct(source: str, output: Path | None, export: Path) -> None:
+    """Refuse an export that would replace the library that is read, or the page."""
+    if export.resolve() == Path(source).resolve() and export.exists():
+        raise UsageError(f"--export would replace the library {export}; give another name")
+    if output and output.resolve() == export.resolve():
+        raise UsageError(f"--output and --export must be two files; got {export} for both")
 
 
 def _claims(found: Paper, results: Path | None) -> tuple[ClaimLine, ...]:

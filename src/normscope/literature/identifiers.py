@@ -20,12 +20,14 @@ SEARCH = "search"  # label of the link for a work without any identifier
 
 _NEW_ARXIV = r"\d{4}\.\d{4,5}"
 _OLD_ARXIV = r"[a-z][a-z-]+(?:\.[a-z]{2})?/\d{7}"
-_ARXIV = re.compile(rf"(?:arxiv:)?({_NEW_ARXIV}|{_OLD_ARXIV})(?:v\d+)?", re.IGNORECASE)
+_ARXIV = re.compile(rf"(?:arxiv:\s*)?({_NEW_ARXIV}|{_OLD_ARXIV})(?:v\d+)?", re.IGNORECASE)
 _DOI = re.compile(r"(?:doi:)?\s*(10\.\d{4,9}/\S+)", re.IGNORECASE)
 _ARXIV_DOI = re.compile(r"10\.48550/arxiv\.(.+)", re.IGNORECASE)
 _OPENALEX = re.compile(r"(?:openalex:)?(W\d{3,12})", re.IGNORECASE)
 _S2 = re.compile(r"(?:s2:)?([0-9a-f]{40})", re.IGNORECASE)
 _CORPUS = re.compile(r"(?:s2:)?corpusid:\s*(\d{1,12})", re.IGNORECASE)
+# What publishers put after the DOI in an address: which form of the work to show.
+_VIEW = re.compile(r"(?i:(?:v\d+)?\.full(?:\.pdf)?|/(?:full|abstract|e?pdf|html|meta)|\.e?pdf)$")
 _ADDRESS = re.compile(r"https?://([^/?#]+)/([^?#]*)", re.IGNORECASE)
 
 
@@ -37,7 +39,7 @@ def canonical_id(text: str) -> str | None:
     >>> canonical_id("hep-th/9901001"), canonical_id("https://openalex.org/W2741809807")
     ('arxiv:hep-th/9901001', 'openalex:W2741809807')
     """
-    given = text.strip()
+    given = text.encode("utf-8", "replace").decode().strip()
     address = _ADDRESS.fullmatch(given.partition("?")[0].partition("#")[0])
     return _in_address(*address.groups()) if address else _bare(given)
 
@@ -124,7 +126,7 @@ def _in_address(host: str, path: str) -> str | None:
     if host.endswith(("openalex.org", "semanticscholar.org")):
         return _bare(path.rpartition("/")[2])
     found = re.search(r"\b10\.\d{4,9}/\S+", path)  # publishers put DOIs into their addresses
-    return _doi_id(found[0]) if found else None
+    return _doi_id(_VIEW.sub("", found[0])) if found else None
 
 
 def _arxiv_name(name: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from normscope.literature.identifiers import ARXIV, PREFERENCE, TITLE, links_for, scheme
+from normscope.literature.work_making import UNTITLED
 from normscope.literature.works import Work
 
 SHORTEST_TITLE = 3  # words: "Introduction" without authors is many works
@@ -16,11 +17,16 @@ SHORTEST_TITLE = 3  # words: "Introduction" without authors is many works
 
 @dataclass(frozen=True)
 class Merged:
-    """Distinct works, which id each given id has become, and what was merged, in words."""
+    """Distinct works, which id each given id has become, and what was merged, in words.
+
+    `names` has, for each given work in turn, the id of the work that it is part of: two works of one title
+    without identifiers were given under one id, and are two works.
+    """
 
     works: tuple[Work, ...]
     renamed: dict[str, str]
     said: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def merge(works: Iterable[Work]) -> Merged:
@@ -28,14 +34,20 @@ def merge(works: Iterable[Work]) -> Merged:
 
     The first of several works is preferred, field by field; what it lacks is taken from the others.
     """
-    by_id = _with_common_ids(list(works))
-    by_title = _with_one_title([_union(group) for group in by_id])
+    given = list(works)
+    by_id = _with_common_ids(given)
+    unions = [_union(group) for group in by_id]
+    by_title = _with_one_title(unions)
     merged, renamed = _named([_union(group) for group in by_title])
     several = [group for group in (*by_id, *by_title) if len(group) > 1]
     twice = [group for group in several if _from_one_source(group)]
     across = len(several) - len(twice)
     summary = [f"Works that several services know, merged: {across:,}."] if across else []
-    return Merged(merged, renamed, (*map(_sentence, twice), *summary))
+    home = {id(union): work.id for group, work in zip(by_title, merged, strict=True) for union in group}
+    names = {id(work): home[id(union)] for group, union in zip(by_id, unions, strict=True) for work in group}
+    return Merged(
+        merged, renamed, (*map(_sentence, twice), *summary), tuple(names[id(work)] for work in given)
+    )
 
 
 def all_ids(work: Work) -> tuple[str, ...]:
@@ -70,10 +82,11 @@ def _with_common_ids(works: list[Work]) -> list[list[Work]]:
         if not met:
             groups.append([])
         for other in met[1:]:  # this work shows that two groups are one
+            group_of.update({each: home for member in groups[other] for each in all_ids(member)})
             groups[home] += groups[other]
             groups[other] = []
         groups[home].append(work)
-        group_of.update({each: home for member in groups[home] for each in all_ids(member)})
+        group_of.update(dict.fromkeys(all_ids(work), home))
     return [group for group in groups if group]
 
 
@@ -82,7 +95,7 @@ def _with_one_title(works: list[Work]) -> list[list[Work]]:
     by_title: dict[str, list[list[Work]]] = defaultdict(list)
     groups: list[list[Work]] = []
     for work in works:
-        title = plain_title(work.title)
+        title = plain_title(work.title) if work.title != UNTITLED else ""
         home = next((group for group in by_title[title] if title and _same_work(group, work)), None)
         if home is None:
             home = []
@@ -121,10 +134,11 @@ def _union(group: Sequence[Work]) -> Work:
     gaps = {
         name: next((value for work in group if (value := getattr(work, name))), getattr(first, name))
         for name in (
-            "title", "authors", "year", "venue", "published", "updated", "categories", "licence", "comment",
+            "authors", "year", "venue", "published", "updated", "categories", "licence", "comment",
             "abstract",
         )
     }  # fmt: skip
+    gaps["title"] = next((work.title for work in group if work.title != UNTITLED), UNTITLED)
     ids = dict.fromkeys(each for work in group for each in all_ids(work))
     known = [each for each in ids if scheme(each) != TITLE] or [first.id]
     ordered = sorted(known, key=lambda each: PREFERENCE.index(scheme(each)))

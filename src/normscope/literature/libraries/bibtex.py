@@ -15,6 +15,7 @@ from normscope.literature.works import Work
 
 SOURCE = "file"
 _VENUES = ("journal", "journaltitle", "booktitle", "school", "institution", "howpublished", "publisher")
+_CODES = ("doi", "eprint", "archiveprefix", "primaryclass", "url", "year", "date")
 _ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
     "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -39,7 +40,7 @@ def write_bibtex(works: Sequence[Work]) -> str:
 
 
 def _work(entry: BibEntry) -> Work | None:
-    fields = entry.fields
+    fields = entry.fields | {name: _bare(entry.fields[name]) for name in _CODES if name in entry.fields}
     eprint = fields.get("eprint") if fields.get("archiveprefix", "arxiv").lower() == "arxiv" else None
     venue = next((fields[name] for name in _VENUES if fields.get(name)), None)
     address = fields.get("url", "")
@@ -56,6 +57,11 @@ def _work(entry: BibEntry) -> Work | None:
         abstract=_plain(fields.get("abstract")),
         url=address,
     )
+
+
+def _bare(code: str) -> str:
+    r"""A number or an address without the braces and backslashes that LaTeX wants: {{2020}}, a\_b."""
+    return re.sub(r"\\(?=[_%&#~$])|[{}]", "", code).strip()
 
 
 def _plain(value: str | None) -> str | None:
@@ -80,11 +86,11 @@ def _entry(work: Work, key: str) -> str:
         "year": str(work.year or ""),
         "journal": _escaped(work.venue or ""),
         "date": _escaped(work.published or ""),
-        "doi": name_in(ids, DOI) or "",
+        "doi": _address(name_in(ids, DOI) or ""),
         "eprint": preprint or "",
         "archiveprefix": "arXiv" if preprint else "",
-        "primaryclass": work.categories[0] if work.categories else "",
-        "url": own[0] if own else "",
+        "primaryclass": _escaped(work.categories[0]) if work.categories else "",
+        "url": _address(own[0]) if own else "",
         "note": _escaped(work.comment or ""),
         "abstract": _escaped(work.abstract or ""),
     }
@@ -99,6 +105,11 @@ def _author(name: str) -> str:
 
 def _escaped(text: str) -> str:
     return "".join(_ESCAPES.get(c, c) for c in clean(text, 20_000) or "")
+
+
+def _address(text: str) -> str:
+    """An address whose braces and backslashes cannot end the field that it is in."""
+    return re.sub(r"[{}\\]", lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def _key(work: Work, taken: set[str]) -> str:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _ENTRY = re.compile(r"@\s*([A-Za-z]+)\s*([{(])")
 _KEY = re.compile(r"\s*([^\s,={}\"]*)\s*,")
 _NAME = re.compile(r"[\s,]*([^\s={},()\"#%]+)\s*=\s*")
 _BARE = re.compile(r"[^\s,{}()\"#]+")
 _MARK = re.compile(r'[{}]|"|\\.', re.DOTALL)  # a backslash takes the next character with it
+# Fields that say the same of a volume and of a work in it; its DOI and its pages do not.
+_INHERITED = ("booktitle", "year", "date", "publisher", "editor", "journal", "journaltitle", "institution")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 @dataclass(frozen=True)
 class BibEntry:
-    """One entry of a .bib file: its kind, and its fields by name in lower case."""
+    """One entry of a .bib file: its kind, its fields by name in lower case, and its key."""
 
     kind: str
     fields: dict[str, str]
+    key: str = ""
 
 
 @dataclass
@@ -55,8 +58,25 @@ def parse_bibtex(text: str) -> BibFile:
         if kind == "string":
             strings.update(fields)
         elif kind != "preamble":
-            found.entries.append(BibEntry(kind, fields))
-    return found
+            key = _KEY.match(text, start.end())
+            found.entries.append(BibEntry(kind, fields, key[1].lower() if key else ""))
+    return BibFile(_with_parents(found.entries), found.left_out)
+
+
+def _with_parents(entries: list[BibEntry]) -> list[BibEntry]:
+    """Entries with what they leave to the entry that `crossref` names: its title is their booktitle."""
+    by_key = {entry.key: entry for entry in reversed(entries)}  # the first of several with one key
+    return [
+        replace(entry, fields=_inherited(parent.fields) | entry.fields)
+        if (parent := by_key.get(entry.fields.get("crossref", "").strip().lower() or "\n"))
+        else entry
+        for entry in entries
+    ]
+
+
+def _inherited(fields: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in fields.items() if name in _INHERITED}
+    return kept | ({"booktitle": fields["title"]} if "title" in fields and "booktitle" not in kept else {})
 
 
 def _after_comment(text: str, at: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from normscope.errors import LiteratureError
+from normscope.literature.clean_text import clean_year
 from normscope.literature.identifiers import ARXIV, DOI, SEARCH, name_in
 from normscope.literature.libraries.person_names import family_first, is_organisation
 from normscope.literature.merging import all_ids
@@ -66,13 +67,13 @@ def _item(work: Work) -> dict[str, Any]:
     ids = all_ids(work)
     preprint = name_in(ids, ARXIV)
     own = [url for label, url in work.links if label != SEARCH]
-    when = work.published or str(work.year or "")
+    when = work.published if clean_year(work.published) else str(work.year or "")
     item = {
         "id": work.id,
         "type": "article-journal" if work.venue else "article",
         "title": work.title,
         "author": [_person(name) for name in work.authors],
-        "issued": {"date-parts": [[int(part) for part in when.split("-") if part.isdigit()]]}
+        "issued": {"date-parts": [[int(part) for part in when.split("-") if part.isdecimal()]]}
         if when
         else None,
         "container-title": work.venue,

@@ -67,8 +67,13 @@ def family_first(name: str) -> str:
 
 def split_authors(field: str) -> list[str]:
     """The names in an author field of BibTeX, which are separated by "and"."""
-    found = [given_first(name) for name in _outside_braces(" ".join(field.split()), " and ")]
+    found = [given_first(name) for name in _outside_braces(_on_one_line(field), " and ")]
     return [name for name in found if name and name.lower() != "others"]
+
+
+def _on_one_line(field: str) -> str:
+    r"""The field with single spaces; ~ is one, too, but \~ is an accent."""
+    return " ".join(re.sub(r"(?<!\\)~", " ", field).split())
 
 
 def _outside_braces(text: str, mark: str) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
+from normscope.literature.identifiers import TITLE, scheme
 from normscope.literature.merging import merge
 from normscope.literature.papers.corpora import BUNDLED, corpus_named
 from normscope.literature.sources.found_works import Found
@@ -17,9 +19,10 @@ def assemble(found: Found, most: int, corpus: str = BUNDLED, command: str | None
     """Merge and cut what was found, and say what the work is about; the centre is None for a library."""
     merged = merge(found.works())
     by_id = {work.id: work for work in merged.works}
+    names = iter(merged.names)  # in the order of found.works()
 
-    def named(works: Iterable[Work], taken: set[str]) -> list[Work]:
-        ids = dict.fromkeys(merged.renamed[work.id] for work in works)
+    def named(works: Sequence[Work], taken: set[str]) -> list[Work]:
+        ids = dict.fromkeys(islice(names, len(works)))
         return [by_id[each] for each in ids if each not in taken]
 
     centre = named(found.centre, set())[0] if found.centre else None
@@ -30,7 +33,7 @@ def assemble(found: Found, most: int, corpus: str = BUNDLED, command: str | None
     if centre:
         references, citations, further = _cut(references, citations, further, most, notes)
     shown = own | {work.id for work in (*references, *citations, *further)}
-    edges = _edges(found.edges, merged.renamed, shown)
+    edges = [*_around(centre, references, citations), *_among(found.edges, merged.renamed, shown)]
     frequencies, remark = corpus_named(corpus, [*references, *citations, *further])
     summary, by = _summary(centre, command)
     return Paper(
@@ -41,7 +44,7 @@ def assemble(found: Found, most: int, corpus: str = BUNDLED, command: str | None
         references=tuple(references),
         citations=tuple(citations),
         further=tuple(further),
-        edges=edges,
+        edges=tuple(dict.fromkeys(edges)),
         merged=merged.said,
         notes=tuple(dict.fromkeys([*notes, *([remark] if remark else [])])),
     )
@@ -57,19 +60,28 @@ def _cut(
     chosen = {work.id for work in newest}
     citing = [work for work in citations if work.id in chosen]
     room -= len({work.id for work in citing} - {work.id for work in kept})
-    missing = len(references) - len(kept) + len(citations) - len(citing)
+    near = further[: max(0, room)]
+    missing = sum(map(len, (references, citations, further))) - sum(map(len, (kept, citing, near)))
     if missing:
         notes.append(f"Works around it that were left out: {missing:,} (--max-works is {most:,}).")
-    return kept, citing, further[: max(0, room)]
+    return kept, citing, near
 
 
-def _edges(
+def _around(centre: Work | None, references: list[Work], citations: list[Work]) -> list[tuple[str, str]]:
+    """Citations by the centre and of it."""
+    if centre is None:
+        return []
+    return [(centre.id, work.id) for work in references] + [(work.id, centre.id) for work in citations]
+
+
+def _among(
     edges: Sequence[tuple[str, str]], renamed: dict[str, str], shown: set[str]
-) -> tuple[tuple[str, str], ...]:
-    """Citations between works that are shown, each once; no work cites itself."""
-    pairs = ((renamed.get(citing), renamed.get(cited)) for citing, cited in edges)
-    kept = dict.fromkeys((a, b) for a, b in pairs if a and b and a != b and a in shown and b in shown)
-    return tuple(kept)
+) -> Iterator[tuple[str, str]]:
+    """Citations between works that are shown; no work cites itself. A title does not say which work it is."""
+    for ends in edges:
+        a, b = map(renamed.get, ends)
+        if a and b and a != b and {a, b} <= shown and TITLE not in map(scheme, ends):
+            yield a, b
 
 
 def _texts(works: Sequence[Work]) -> list[list[str]]:

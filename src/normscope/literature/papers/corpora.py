@@ -80,7 +80,7 @@ def _folder(path: Path) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield _document(line, f"{path}, line {number}")

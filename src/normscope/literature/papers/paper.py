@@ -53,6 +53,7 @@ def paper(
     """
     name = _checked(source, offline, refresh)
     check_kind("corpus", corpus, (str, os.PathLike), "'bundled', 'neighbours' or a path")
+    check_kind("summarize", summarize, (str, type(None)), "a command such as 'llm -m MODEL'")
     check_progress(progress)
     reach = Reach(check_integer("depth", depth, 1, DEEPEST), check_integer("max_works", max_works, 1))
     access = access_from_environment(offline, refresh)
@@ -63,6 +64,8 @@ def paper(
             )
         if depth > 1:
             raise UsageError("depth has no effect on a library; leave it out")
+        if max_works != MOST_WORKS:
+            raise UsageError("max_works has no effect on a library: all of its works are kept; leave it out")
         found = _library(Path(name), access)
     else:
         found = _one(parse_id(name), access, reach, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from xml.etree import ElementTree
 from xml.parsers import expat
 
@@ -18,7 +19,12 @@ _OWN = "{http://arxiv.org/schemas/atom}"
 def arxiv_work(service: Service, arxiv_id: str) -> Work:
     """The preprint with this id, such as 2010.09697."""
     query = {"id_list": arxiv_id, "max_results": 1}
-    entry = service.ask("/api/query", query, _entry)
+    return service.ask("/api/query", query, partial(_wanted, arxiv_id))
+
+
+def _wanted(arxiv_id: str, body: bytes) -> Work:
+    """The entry with this id. A feed without it is a miss, which is asked for again another day."""
+    entry = _entry(body)
     if entry is None or entry.id != f"{ARXIV}:{arxiv_id}":
         raise NotKnown(f"arXiv does not know {arxiv_id}")
     return entry

@@ -17,7 +17,7 @@ from normscope.literature.sources.json_answers import (
     texts,
     whole,
 )
-from normscope.literature.sources.service import NotKnown, Service
+from normscope.literature.sources.service import NotKnown, Service, Unreadable
 from normscope.literature.work_making import make_work
 from normscope.literature.works import Work
 
@@ -72,14 +72,23 @@ def _listed(service: Service, condition: str, most: int) -> Iterator[KnownWork]:
     seen = 0
     for page in range(1, -(-most // PAGE) + 1):
         query = {"filter": condition, "select": FIELDS, "per_page": PAGE, "page": page}
-        answer = service.ask("/works", query, json_object)
+        answer = service.ask("/works", query, _list)
         results = objects(answer, "results")
         for result in results[: most - seen]:
             if found := _known(result):
                 yield found
         seen += len(results)
-        if len(results) < PAGE or seen >= (whole(inner(answer, "meta"), "count") or seen):
+        count = whole(inner(answer, "meta"), "count")
+        if len(results) < PAGE or (count is not None and seen >= count):
             return
+
+
+def _list(body: bytes) -> Document:
+    """A page of works; an answer without a list says nothing, not that there are none."""
+    answer = json_object(body)
+    if not isinstance(answer.get("results"), list):
+        raise Unreadable("the answer has no list of works")
+    return answer
 
 
 def _known(result: Document) -> KnownWork | None:

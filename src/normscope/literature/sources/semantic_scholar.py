@@ -8,7 +8,7 @@ from urllib.parse import quote
 from normscope.literature.identifiers import ARXIV, DOI, S2
 from normscope.literature.sources.answers import KnownWork, Neighbours, unread
 from normscope.literature.sources.json_answers import Document, inner, json_object, objects, text, whole
-from normscope.literature.sources.service import NotKnown, Service
+from normscope.literature.sources.service import NotKnown, Service, Unreadable
 from normscope.literature.work_making import make_work
 
 NAME = "semanticscholar"
@@ -44,14 +44,23 @@ def _listed(service: Service, own: str, what: str, field: str, most: int) -> Ite
     most, offset = min(most, LAST), 0
     while offset < most:
         query = {"fields": FIELDS, "limit": min(PAGE, most - offset), "offset": offset}
-        answer = service.ask(f"/graph/v1/paper/{quote(own, safe=':/')}/{what}", query, json_object)
-        for each in objects(answer, "data"):
+        answer = service.ask(f"/graph/v1/paper/{quote(own, safe=':/')}/{what}", query, _list)
+        page = objects(answer, "data")
+        for each in page:
             if found := _known(inner(each, field)):
                 yield found
         following = whole(answer, "next")
-        if following is None or following <= offset:
+        if not page or following is None or following <= offset:
             return
         offset = following
+
+
+def _list(body: bytes) -> Document:
+    """A page of works, null if a publisher withholds them; without the field, the answer says nothing."""
+    answer = json_object(body)
+    if "data" not in answer:
+        raise Unreadable("the answer has no list of works")
+    return answer
 
 
 def _known(paper: Document) -> KnownWork | None:

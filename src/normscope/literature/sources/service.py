@@ -158,8 +158,14 @@ class Service:
             return _Passing(f"HTTP {error.code}", _seconds(error.headers.get("Retry-After")), hint)
         if error.code in (404, 410):
             return NotKnown(f"{self.name} does not know this work")
-        said = printable(error.read(300).decode("utf-8", "replace").strip())
+        said = self._without_key(printable(error.read(300).decode("utf-8", "replace").strip()))
         return ServiceError(f"{self.name} refused the request with HTTP {error.code} ({said}){hint}")
+
+    def _without_key(self, text: str) -> str:
+        """What a service said; some repeat the key that they refuse."""
+        for value in self._key.values():
+            text = text.replace(value.removeprefix("Bearer "), "…")
+        return text
 
     def _unreached(self, error: OSError) -> Exception:
         reason = getattr(error, "reason", error)
@@ -181,11 +187,14 @@ class _SameHost(HTTPRedirectHandler):
 
 
 def _read(answer: http.client.HTTPResponse, name: str) -> bytes:
-    """All bytes of an answer, if it is complete, not too large, and not too slow."""
-    promised = int(length) if (length := answer.headers.get("Content-Length", "")).isdigit() else None
+    """All bytes of an answer, if it is complete, not too large, and not too slow.
+
+    `read1` returns what has come; `read` would wait for a whole piece, hours from a server that drips.
+    """
+    promised = int(length) if (length := answer.headers.get("Content-Length", "")).isdecimal() else None
     body = bytearray()
     end = time.monotonic() + LONGEST_ANSWER
-    while (promised or 0) <= LARGEST and (piece := answer.read(_PIECE)):
+    while (promised or 0) <= LARGEST and (piece := answer.read1(_PIECE)):
         body += piece
         if len(body) > LARGEST:
             break
@@ -202,7 +211,7 @@ def _seconds(retry_after: str | None) -> float | None:
     """Retry-After in seconds: a number, or a date."""
     if not retry_after:
         return None
-    if retry_after.strip().isdigit():
+    if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
         then = email.utils.parsedate_to_datetime(retry_after)

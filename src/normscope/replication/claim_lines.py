@@ -30,7 +30,7 @@ def claim_lines(paper_id: str, results: Path | None = None) -> tuple[ClaimSummar
             verdict, detail = (result.verdict, result.because) if result else (None, None)
             command = f"normscope replicate {claim.id}"
             sentence = (
-                claim.statement if claim.kind == "claim" else f"Left open: {claim.title} {claim.statement}"
+                claim.statement if claim.kind == "claim" else f"Left open: {claim.title}. {claim.statement}"
             )
             lines.append(ClaimSummary(claim.id, sentence, verdict, command, detail))
     return tuple(lines)

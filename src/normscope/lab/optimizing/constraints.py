@@ -24,8 +24,8 @@ class Constraint(Protocol):
     """What must hold for the parameters of a model after every update.
 
     One that changes while it is applied, such as a cap that is lowered step by step, needs `state_dict()` and
-    `load_state_dict(state)` as well: a run that is resumed gives it back what it saved, which must be numbers,
-    strings, tensors, or lists and dictionaries of them.
+    `load_state_dict(state)` as well: a run that is resumed gives it back what it saved: numbers, strings,
+    tensors, or lists and dictionaries of them.
 
     >>> class NoBiases:
     ...     def start(self, model):

@@ -143,6 +143,40 @@ def test_functions_and_objects_are_constraints(tmp_path):
         assert all(a <= b for norms in watch.seen for a, b in zip(norms, watch.seen[0], strict=True))
 
 
+class Lowered:
+    """Scales by less in every step."""
+
+    def start(self, model):
+        self.calls = 0
+
+    def apply(self, model):
+        self.calls += 1
+        for parameter in model.parameters():
+            parameter.mul_(1 - 0.01 * self.calls)
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+
+def test_a_constraint_that_changes_over_time_is_resumed_with_its_state(tmp_path):
+    measure = MEASURED["fixed-norm"]
+    whole, first, rest = Watch(measure), Watch(measure, stop=6), Watch(measure)
+    ns.train(config_of(constraint=Lowered), tmp_path / "whole", callbacks=[whole])
+    with pytest.raises(KeyboardInterrupt):
+        ns.train(config_of(constraint=Lowered), tmp_path / "broken", callbacks=[first])
+    ns.train(config_of(constraint=Lowered), tmp_path / "broken", callbacks=[rest])
+    assert 1 < len(rest.seen) < 13
+    assert rest.seen[-1] == whole.seen[-1]
+
+
+def test_a_norm_that_nothing_has_is_not_held():
+    with pytest.raises(UsageError, match="has no effect"):
+        FixedNorm("fixed-tensor-norm", torch.float32).start(nn.LayerNorm(4))
+
+
 def test_the_monitor_sees_the_constrained_parameters(tmp_path):
     """Otherwise the norm that is recorded at a step would not be the one that the next step starts from."""
     for optimizer in ("adamw", "muon"):

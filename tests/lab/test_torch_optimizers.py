@@ -133,6 +133,12 @@ def test_muon_updates_the_matrices_of_the_body_and_adamw_the_rest():
     assert not notes["Muon"] & notes["AdamW"]
 
 
+def test_muon_without_matrices_is_refused():
+    """It would be AdamW under another name."""
+    with pytest.raises(UsageError, match="no matrices"):
+        build_optimizer(torch.nn.LayerNorm(4), OptimizerConfig(optimizer="muon"))
+
+
 def test_muon_with_adamw_equals_the_two_on_their_own():
     ours, theirs = small_model(), small_model()
     config = OptimizerConfig(optimizer="muon", lr=0.02, weight_decay=0.1)

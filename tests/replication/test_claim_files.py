@@ -203,3 +203,10 @@ def test_a_missing_file_of_a_package(plugin_claims, monkeypatch):
     )
     with pytest.raises(PluginError, match="some-package"):
         known_claims()
+
+
+def test_a_question_says_which_answer_is_judged():
+    """“Does growth cause saturation? – confirmed” would be read as the opposite of what was confirmed."""
+    for claim in known_claims().values():
+        question, mark, answer = claim.title.partition("? ")
+        assert bool(mark and answer) == (claim.kind == "question"), question

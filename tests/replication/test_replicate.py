@@ -222,6 +222,8 @@ def test_the_command(tmp_path):
         ["growth", "--preset", "slow"],
         ["sqrt-growth", "--list", "--engine", "ray"],
         ["sqrt-growth", "--list", "--preset", "quick"],
+        ["pretrained", "--list", "--model", "bert-base-uncased"],
+        ["growth", "--list", "--text", "README.md"],
         ["sqrt-growth", "--seeds", "0"],
         ["sqrt-growth", "--seeds", "3"],
         ["sqrt-growth", "--engine", "ray"],

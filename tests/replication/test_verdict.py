@@ -62,6 +62,19 @@ def test_says_what_would_change_it():
     assert sentence == "It would be “confirmed” if the lower end of “the x” were at least 0.9 (it is 0.4)."
 
 
+def test_does_not_name_a_rule_that_could_not_decide():
+    """“It would be confirmed if x were 0.9”, and also “not testable if x were 0.9”: one of them is false."""
+    rules = (
+        rule("confirmed", "corrected.x.low >= 0.9", "corrected.y >= 0.9"),
+        rule(NOT_TESTABLE, "corrected.x.low >= 0.9"),
+        rule("confirmed in part", "corrected.x.low >= 0.9", "corrected.y >= 0"),
+        rule("not reproduced"),
+    )
+    numbers = measured(x=(0.5, 0.4, 0.6), y=(1.0, 1.0, 1.0))
+    (sentence,) = would_change(decide(rules, numbers), {"x": "the x"}, numbers)
+    assert sentence.startswith("It would be “confirmed” if")
+
+
 @pytest.mark.parametrize(
     "text",
     [

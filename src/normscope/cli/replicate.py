@@ -72,7 +72,8 @@ def replicate(
         yes=yes,
     )
     if list_:
-        refuse_unused("with --list", engine=settings["engine"], yes=yes, preset=settings["preset"])
+        unused = {name: value for name, value in settings.items() if name != "seeds"}
+        refuse_unused("with --list", yes=yes, **unused)
         _list(claims or [], output, config, json)
         return
     if yes:

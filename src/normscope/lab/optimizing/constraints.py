@@ -23,6 +23,10 @@ from normscope.network.places.programs import failures_of, load_object
 class Constraint(Protocol):
     """What must hold for the parameters of a model after every update.
 
+    One that changes while it is applied, such as a cap that is lowered step by step, needs `state_dict()` and
+    `load_state_dict(state)` as well: a run that is resumed gives it back what it saved: numbers, strings,
+    tensors, or lists and dictionaries of them.
+
     >>> class NoBiases:
     ...     def start(self, model):
     ...         self.biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
@@ -40,6 +44,17 @@ class Constraint(Protocol):
         """Change the parameters in place, so that the constraint holds."""
 
 
+@runtime_checkable
+class KeepsState(Protocol):
+    """A constraint whose state is part of the state of the run."""
+
+    def state_dict(self) -> Any:
+        """Return what a resumed run needs."""
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue with what `state_dict` returned."""
+
+
 def build_constraint(name: str | None, dtype: torch.dtype) -> Constraint | None:
     """Return the constraint of a config; None if it has none."""
     if name is None:
@@ -51,6 +66,8 @@ def build_constraint(name: str | None, dtype: torch.dtype) -> Constraint | None:
     with failures_of(name, "import it in Python to see where"):
         found = load_object(name)
         found = found() if inspect.isclass(found) else found
+    if isinstance(found, Constraint) and isinstance(found, KeepsState):
+        return OwnConstraintWithState(name, found)
     if isinstance(found, Constraint):
         return OwnConstraint(name, found.start, found.apply)
     if callable(found):
@@ -83,6 +100,24 @@ class OwnConstraint:
             self._apply(model)
 
 
+class OwnConstraintWithState(OwnConstraint):
+    """A constraint of the user's own that says what a resumed run needs."""
+
+    def __init__(self, name: str, constraint: Any) -> None:
+        super().__init__(name, constraint.start, constraint.apply)
+        self._own: KeepsState = constraint
+
+    def state_dict(self) -> Any:
+        """The state of the user's constraint."""
+        with failures_of(self._name, "it was called to save its state"):
+            return self._own.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Give the user's constraint its state back."""
+        with failures_of(self._name, "it was called with the state that it had saved"):
+            self._own.load_state_dict(state)
+
+
 PARAMETER_SETS: dict[str, Callable[[nn.Module], Sequence[Sequence[Tensor]]]] = {
     "fixed-norm": lambda model: [list(model.parameters())],
     "fixed-body-norm": lambda model: [body_parameters(model)],
@@ -104,7 +139,10 @@ class FixedNorm:
 
     def start(self, model: nn.Module) -> None:
         """Remember the norms."""
-        self._norms = [parameter_norm(each) for each in PARAMETER_SETS[self._name](model)]
+        sets = PARAMETER_SETS[self._name](model)
+        if not any(map(len, sets)):
+            raise UsageError(f"{self._name} has no effect: the model has no parameters that it would hold")
+        self._norms = [parameter_norm(each) for each in sets]
 
     def apply(self, model: nn.Module) -> None:
         """Scale each set to the norm that it had."""

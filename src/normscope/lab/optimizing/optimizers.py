@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from normscope.errors import ModelError
+from normscope.errors import ModelError, UsageError
 from normscope.lab.config import OptimizerConfig
 from normscope.lab.optimizer_names import optimizer_class, takes_option
 from normscope.lab.optimizing.muon import MuonWithAdamW, ParameterGroups, groups_by_part
@@ -33,6 +33,10 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     if name == "muon":
         matrices = {p for p in body_parameters(model) if p.dim() == 2}
         chosen = [p for p in parameters if p in matrices]
+        if not matrices:
+            raise UsageError(
+                "muon has no effect: the body of the model has no matrices; choose another, such as adamw"
+            )
         others = [p for p in parameters if p not in matrices]
         return MuonWithAdamW(_groups(chosen, config), _groups(others, config), config)
     kind = optimizer_class(name)

@@ -23,7 +23,7 @@ from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.data.text import TextData
 from normscope.lab.optimizing import optimizers
-from normscope.lab.optimizing.constraints import FixedNorm, build_constraint
+from normscope.lab.optimizing.constraints import KeepsState, build_constraint
 from normscope.lab.optimizing.muon import optimizer_parts
 from normscope.lab.optimizing.parameter_norms import body_parameters, parameter_norm
 from normscope.lab.training import checkpointing
@@ -225,7 +225,7 @@ class Trainer:
         self.evaluation = state["evaluation"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if isinstance(self._constraint, FixedNorm):
+        if isinstance(self._constraint, KeepsState) and "constraint" in state:
             self._constraint.load_state_dict(state["constraint"])
         torch.set_rng_state(state["random"])
         self._measure_norms()
@@ -260,7 +260,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
-        if isinstance(self._constraint, FixedNorm):
+        if isinstance(self._constraint, KeepsState):
             state["constraint"] = self._constraint.state_dict()
         checkpointing.save_state(self.paths.out, state)
         self._saved = time.monotonic()

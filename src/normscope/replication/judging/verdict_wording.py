@@ -13,11 +13,16 @@ RELATIONS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less tha
 
 
 def would_change(decision: Decision, labels: Mapping[str, str], measured: Measured) -> tuple[str, ...]:
-    """Return a sentence for each other verdict that an earlier rule would have given."""
+    """Return a sentence for each other verdict that an earlier rule would have given.
+
+    A rule that needs all that one before it needs is left out: the one before it would decide.
+    """
+    needed = [{condition.text for condition in failed} for _, failed in decision.missed]
     return tuple(
         f"It would be “{rule.verdict}” if {joined(_wanted(c, labels, measured) for c in failed)}."
-        for rule, failed in decision.missed
+        for place, (rule, failed) in enumerate(decision.missed)
         if rule.verdict not in (decision.verdict, NOT_TESTABLE)
+        and not any(before <= needed[place] for before in needed[:place])
     )
 
 

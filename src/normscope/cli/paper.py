@@ -127,7 +127,7 @@ def _print_claims(claims: Sequence[ClaimLine]) -> None:
     """Print the claims that were tested here with their verdicts, and how many were not."""
     tested = [claim for claim in claims if claim.verdict]
     if tested:
-        print_table(("verdict", "claim", "command"), [(c.verdict, c.sentence, c.command) for c in tested])
+        print_table(("claim", "verdict"), [(claim.id, claim.verdict) for claim in tested])
     if len(claims) > len(tested):
         others = "other " if tested else ""
         untested = _several(claims[len(tested) :], f"{others}claim")

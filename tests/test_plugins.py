@@ -23,7 +23,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 def installed(tmp_path_factory):
     """The environment of a process in which the page's package is installed."""
     text = PAGE.read_text("utf-8")
-    (project,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    project, *_ = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (module,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
     (source / "pyproject.toml").write_text(project)

@@ -26,9 +26,8 @@ def main() -> None:
 
 def results_part(results: list[ClaimResult], where: str) -> str:
     """The overview and, for each claim, its sentence and its numbers."""
-    seeds = max(result.seeds for result in results)
     head = (
-        f"Preset {results[0].preset}, {where}; seeds 0 to {seeds - 1}. "
+        f"Preset {results[0].preset}, {where}; seeds from 0 on, as many as the last column says. "
         "In brackets: 95 % intervals over seeds."
     )
     rows = [

@@ -61,6 +61,7 @@ def test_nothing_is_given_twice(tmp_path):
     assert done.code == 2 and "lr is given twice" in done.stderr
 
 
+@pytest.mark.slow
 def test_cells_have_one_name_however_they_are_given(tmp_path):
     bare, dotted = (make_cells(TrainConfig(), [{name: 0.5}])[0] for name in ("lr", "optimization.lr"))
     assert bare == dotted

@@ -85,6 +85,7 @@ ANBN = (
 )
 
 
+@pytest.mark.slow
 def test_it_is_said_in_every_place(tmp_path):
     config = override(TrainConfig(), SMALL | {"task": "anbn", "steps": 1, "save": "never"})
     result = ns.train(config, tmp_path / "out")

@@ -219,6 +219,7 @@ def test_a_sweep_refuses_what_has_no_name(field, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_files_relative_to_its_folder(tmp_path, monkeypatch):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "mine.py").write_text(PROGRAM.read_text())

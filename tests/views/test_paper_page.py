@@ -624,6 +624,7 @@ def test_very_many_citations_are_painted_when_the_picture_rests(browser, tmp_pat
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_five_thousand_works_can_be_dragged_and_filtered(browser, tmp_path):
     paper = many_works(5000)
     path = write_paper_page(paper, tmp_path / "many.html")

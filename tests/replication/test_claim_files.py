@@ -84,6 +84,8 @@ CHANGES = {
     "no headline": lambda d: d["numbers"][0].pop("headline"),
     "unknown entry": lambda d: d.update(figures={}),
     "unknown quantity": lambda d: d["numbers"][0].update(quantity="growht"),
+    "unknown option": lambda d: d["numbers"][0].update(options={"scop": "body"}),
+    "missing option": lambda d: d["numbers"][0].update(quantity="field", options={}),
     "unknown verdict": lambda d: d["verdicts"][0].update(verdict="true"),
     "unknown number": lambda d: d["verdicts"][0].update(when=["corrected.nothing > 1"]),
     "unknown column": lambda d: d["numbers"][0].update(columns=["correct"]),

@@ -9,7 +9,7 @@ from typing import Any
 
 from normscope.errors import UsageError
 from normscope.replication.judging.condition import COLUMNS, parse_condition
-from normscope.replication.judging.quantities import QUANTITIES
+from normscope.replication.judging.quantities import QUANTITIES, option_problem
 from normscope.replication.judging.verdict import VERDICTS, Rule
 
 NAME = re.compile(r"^[a-z][a-z0-9_]*$")
@@ -139,6 +139,8 @@ def _check(claim: Claim, source: str) -> None:
         *(f"unknown verdict {rule.verdict!r}" for rule in claim.rules if rule.verdict not in VERDICTS),
         *(_unknown_references(claim.rules, names)),
     ]
+    known = [number for number in claim.numbers if number.quantity in QUANTITIES]
+    problems += filter(None, (option_problem(number.quantity, number.options) for number in known))
     if not claim.rules or claim.rules[-1].conditions:
         problems.append("the last verdict must have no conditions, so that there is always a verdict")
     if sum(number.headline for number in claim.numbers) != 1:

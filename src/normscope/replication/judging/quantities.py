@@ -6,6 +6,7 @@ failed or diverged, since what it measured last is not its end; only shares say 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,9 +255,13 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 
-def options_of(quantity: str) -> dict[str, Any]:
-    """The options of a quantity with their defaults, from its function."""
-    import inspect
-
+def option_problem(quantity: str, options: Mapping[str, Any]) -> str | None:
+    """Say which option of a quantity is unknown or missing; None if all is well."""
     parameters = list(inspect.signature(QUANTITIES[quantity].compute).parameters.values())[1:]
-    return {parameter.name: parameter.default for parameter in parameters}
+    known = {parameter.name for parameter in parameters}
+    needed = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
+    if unknown := sorted(set(options) - known):
+        return f"the quantity {quantity!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
+    if missing := sorted(needed - set(options)):
+        return f"the quantity {quantity!r} needs the option {missing[0]!r}"
+    return None

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.schedule import at_steps, every
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 
 ROUNDS = 2
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from normscope.lab.training.trainer import RunPaths, Trainer
     from normscope.literature.papers.paper import paper
     from normscope.literature.works import ClaimLine, Paper, Term, Work
+    from normscope.live.alarms.alarms import Alarm
+    from normscope.live.monitor import Monitor
+    from normscope.live.monitor_options import Logger, MonitorFields, MonitorOptions
     from normscope.network.measuring.heads import Head, Heads, heads
     from normscope.network.measuring.homogeneity import Curve, Degree, Homogeneity, homogeneity
     from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from normscope.replication.replicate import ReplicationConfig, replicate
     from normscope.replication.replication_result import ClaimResult, Replication
     from normscope.rows import (
+        ActivationRow,
+        AttentionRow,
         CheckpointRow,
         HeadRow,
         MeasureRow,
@@ -95,17 +100,18 @@ if TYPE_CHECKING:
     from normscope.views.plotting.plot import plot
     from normscope.views.reports.report import report
     from normscope.weights.audit.audit import Audit, audit
-    from normscope.weights.monitor.monitor import Monitor
-    from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
     from normscope.weights.scan.scan import ScanConfig, scan
 
 # Where each public name is defined. They are loaded when first used, so that `import normscope`
 # loads neither torch nor plotly nor scipy.
 _HOMES = {
     "Ablations": "normscope.network.predicting.ablation",
+    "ActivationRow": "normscope.rows",
     "Advice": "normscope.theory.advice.advice_result",
     "AdviceList": "normscope.theory.advice.advice_result",
+    "Alarm": "normscope.live.alarms.alarms",
     "AtSteps": "normscope.schedule",
+    "AttentionRow": "normscope.rows",
     "Audit": "normscope.weights.audit.audit",
     "Automaton": "normscope.lab.automata.automaton",
     "Backtest": "normscope.theory.forecasts.backtest",
@@ -152,12 +158,13 @@ _HOMES = {
     "LeftOut": "normscope.remarks",
     "Limit": "normscope.network.settling.full_text",
     "Logarithmic": "normscope.schedule",
-    "Logger": "normscope.weights.monitor.monitor_options",
+    "Logger": "normscope.live.monitor_options",
     "LookAhead": "normscope.network.measuring.lookahead",
     "MeasureRow": "normscope.rows",
     "ModelConfig": "normscope.lab.model",
-    "Monitor": "normscope.weights.monitor.monitor",
-    "MonitorOptions": "normscope.weights.monitor.monitor_options",
+    "Monitor": "normscope.live.monitor",
+    "MonitorFields": "normscope.live.monitor_options",
+    "MonitorOptions": "normscope.live.monitor_options",
     "NetworkAutomaton": "normscope.lab.automata.network_automaton",
     "NetworkTask": "normscope.network.predicting.task",
     "NormBudget": "normscope.theory.dynamics.budget",
@@ -236,24 +243,25 @@ _HOMES = {
 }
 
 __all__ = [
-    "Ablations", "Advice", "AdviceList", "AtSteps", "Audit", "Automaton", "Backtest", "BacktestRow",
-    "Batch", "Batches", "Budget", "Callback", "CheckpointRow", "CheckpointSource", "ClaimLine",
-    "ClaimResult", "Comparison", "Constraint", "Curve", "DataConfig", "DataSizes", "Dataset", "Degree",
-    "Equilibrium", "Estimate", "Every", "ExtractedAutomaton", "Finding", "Forecast", "GroupDifference",
-    "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head", "HeadAblation", "HeadRow", "HeadType",
-    "HeadTypes", "Heads", "Homogeneity", "Interval", "Language", "Law", "LawFit", "LayerSaturation",
-    "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger", "LookAhead", "MeasureRow",
-    "ModelConfig", "Monitor", "MonitorOptions", "NetworkAutomaton", "NetworkTask", "NormBudget",
-    "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow", "Paper", "Plan", "Progress",
-    "Rates", "Replication", "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask",
-    "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule",
-    "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit",
-    "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term", "TrainConfig", "TrainResult",
-    "Trainer", "TrainingBatch", "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps",
-    "audit", "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups",
-    "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead",
-    "norm_budget", "paper", "plot", "random_like", "replicate", "report", "saturated", "saturated_task",
-    "saturation", "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
+    "Ablations", "ActivationRow", "Advice", "AdviceList", "Alarm", "AtSteps", "AttentionRow", "Audit",
+    "Automaton", "Backtest", "BacktestRow", "Batch", "Batches", "Budget", "Callback", "CheckpointRow",
+    "CheckpointSource", "ClaimLine", "ClaimResult", "Comparison", "Constraint", "Curve", "DataConfig",
+    "DataSizes", "Dataset", "Degree", "Equilibrium", "Estimate", "Every", "ExtractedAutomaton", "Finding",
+    "Forecast", "GroupDifference", "GroupFit", "GroupFits", "GroupOutlook", "GrowthFit", "Head",
+    "HeadAblation", "HeadRow", "HeadType", "HeadTypes", "Heads", "Homogeneity", "Interval", "Language",
+    "Law", "LawFit", "LayerSaturation", "LayerSimilarity", "LeftOut", "Limit", "Logarithmic", "Logger",
+    "LookAhead", "MeasureRow", "ModelConfig", "Monitor", "MonitorFields", "MonitorOptions", "NetworkAutomaton",
+    "NetworkTask", "NormBudget", "NormBudgets", "NormscopeError", "OptimizerConfig", "OptimizerRow",
+    "Paper", "Plan", "Progress", "Rates", "Replication", "ReplicationConfig", "Rotation", "Run",
+    "RunPaths", "SaturatedTask", "Saturation", "SaturationAndHeads", "SaturationRow", "ScalarRow",
+    "ScanConfig", "Schedule", "ScoreSums", "Series", "SeriesSet", "Similarity", "SimilarityRow", "Source",
+    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term",
+    "TrainConfig", "TrainResult", "Trainer", "TrainingBatch", "WeightRow", "Work", "__version__",
+    "ablations", "advise", "at_steps", "audit", "automaton", "backtest", "budget", "compare", "every",
+    "export", "fit_groups", "fit_growth", "forecast", "heads", "homogeneity", "layer_similarity",
+    "logarithmic", "looks_ahead", "norm_budget", "paper", "plot", "random_like", "replicate", "report",
+    "saturated", "saturated_task", "saturation", "saturation_and_heads", "scaled", "scan", "series",
+    "sweep", "train",
 ]  # fmt: skip
 
 

@@ -257,6 +257,49 @@ class OptimizerRow:
     stage: str = ""
 
 
+@dataclass(frozen=True)
+class AttentionRow:
+    """How sharply one head of a model in training attends at one step.
+
+    `logit` is its largest attention score before softmax, `entropy` the mean entropy of its attention rows
+    in nats, `relative_entropy` the mean of each row's entropy divided by that of equal weights, over rows
+    with at least two visible positions. `source` says on what: the "probe" batch, or the "training" batch.
+
+    >>> ns.AttentionRow(500, "h.0.attn", 1, 3, 7.5, entropy=1.1, relative_entropy=0.4, source="probe").logit
+    7.5
+    """
+
+    step: int
+    module: str
+    layer: int
+    head: int
+    logit: float
+    entropy: float
+    relative_entropy: float | None
+    source: str
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class ActivationRow:
+    """The size of a model's activations at one step: the mean over tokens of a vector's norm.
+
+    `kind` is "residual" for the residual stream after a layer (layer 0: before the first), "output" for
+    the output logits.
+
+    >>> ns.ActivationRow(500, "residual", "h.0", 1, norm=12.5, tokens=400).layer
+    1
+    """
+
+    step: int
+    kind: str
+    module: str
+    layer: int
+    norm: float
+    tokens: int
+    stage: str = ""
+
+
 Row = (
     CheckpointRow
     | WeightRow
@@ -266,6 +309,8 @@ Row = (
     | ScalarRow
     | MeasureRow
     | OptimizerRow
+    | AttentionRow
+    | ActivationRow
 )
 TABLE_OF: dict[type, str] = {
     CheckpointRow: "checkpoint",
@@ -276,6 +321,8 @@ TABLE_OF: dict[type, str] = {
     ScalarRow: "scalar",
     MeasureRow: "measure",
     OptimizerRow: "optimizer",
+    AttentionRow: "attention",
+    ActivationRow: "activation",
 }
 
 

@@ -79,6 +79,18 @@ CREATE TABLE optimizer(
     kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL,
     PRIMARY KEY(stage, tensor, step)) WITHOUT ROWID;
 """,
+    "attention": """
+CREATE TABLE attention(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, source TEXT NOT NULL, module TEXT NOT NULL,
+    layer INTEGER NOT NULL, head INTEGER NOT NULL, logit REAL, entropy REAL, relative_entropy REAL,
+    PRIMARY KEY(stage, step, source, module, head)) WITHOUT ROWID;
+""",
+    "activation": """
+CREATE TABLE activation(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, kind TEXT NOT NULL, module TEXT NOT NULL,
+    layer INTEGER NOT NULL, norm REAL, tokens INTEGER,
+    PRIMARY KEY(stage, step, kind, module)) WITHOUT ROWID;
+""",
 }
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.

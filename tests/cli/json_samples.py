@@ -126,7 +126,7 @@ def add_alarm(path):
     """A healthy run raises none."""
     from dataclasses import asdict
 
-    from normscope.weights.monitor.alarms import Alarm
+    from normscope.live.alarms.alarms import Alarm
 
     with Run(path, write=True) as run, run.transaction():
         alarm = Alarm(3, "law", "total", "the norm left its power law", {"deviation": 0.02})

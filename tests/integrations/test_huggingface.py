@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.weights.small_training import rows
+from tests.live.small_training import rows
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the Trainer's own
 
 from normscope.errors import UsageError  # noqa: E402
 from normscope.integrations.huggingface import NormCallback  # noqa: E402
+from normscope.live.monitor import Monitor  # noqa: E402
+from normscope.live.monitor_options import MonitorOptions  # noqa: E402
 from normscope.run import Run  # noqa: E402
 from normscope.schedule import every  # noqa: E402
-from normscope.weights.monitor.monitor import Monitor  # noqa: E402
-from normscope.weights.monitor.monitor_options import MonitorOptions  # noqa: E402
 
 
 class Texts(torch.utils.data.Dataset):

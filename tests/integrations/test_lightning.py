@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.weights.small_training import rows
+from tests.live.small_training import rows
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import pytest
 
 from normscope.errors import UsageError
 from normscope.integrations import loggers
-from tests.weights.small_training import monitored, train
+from tests.live.small_training import monitored, train
 
 SAID = "the values count the body, without embeddings and output head"
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
@@ -106,7 +106,7 @@ def test_no_active_run_is_an_error_before_training() -> None:
 
 def test_no_tracker_is_imported_unless_used() -> None:
     code = (
-        "import sys, normscope.weights.monitor.monitor, normscope.integrations.loggers\n"
+        "import sys, normscope.live.monitor, normscope.integrations.loggers\n"
         "heavy = 'tensorboard', 'wandb', 'mlflow', 'trackio', 'lightning', 'transformers'\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -20,8 +20,8 @@ from normscope.theory.advice.certainty import (
     rounded,
 )
 from tests.cli.calling import call, call_json
+from tests.live.small_training import batches, monitored
 from tests.theory.advised_runs import Recorded, record
-from tests.weights.small_training import batches, monitored
 
 AT_REST = Recorded(lr=0.02, decay=0.5, start=0.1, steps=3000)
 CASES = {

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from normscope.errors import RunFileError, UsageError
+from normscope.live.monitor import Monitor
 from normscope.run import Run
 from normscope.schedule import every
 from normscope.theory.measures.live_status import live_state
-from normscope.weights.monitor.monitor import Monitor
-from tests.weights.small_training import blocks, train_blocks
+from tests.live.small_training import blocks, train_blocks
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from typing import Any
 
 from normscope.anatomy import scope_words
 from normscope.errors import UsageError
+from normscope.live.monitor_options import LoggedValues
 from normscope.plugins import require
-from normscope.weights.monitor.monitor_options import LoggedValues
 
 STEP = "normscope/step"
 SCOPE = "normscope_scope"

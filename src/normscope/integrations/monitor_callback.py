@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from torch import nn
 from torch.optim import Optimizer
 
 from normscope.errors import UsageError
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import Logger, MonitorOptions, MonitorFields, with_fields
 from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import Logger, MonitorOptions
 
 
 class MonitorCallback:
@@ -23,7 +24,9 @@ class MonitorCallback:
         run: str | os.PathLike[str] = "run.db",
         schedule: Schedule | Budget = logarithmic(200),
         options: MonitorOptions = MonitorOptions(),
+        **fields: Unpack[MonitorFields],
     ) -> None:
+        options = with_fields(options, fields)
         if options.step:
             raise UsageError(
                 "the step is read from the trainer's checkpoint: leave out step in MonitorOptions; "

@@ -15,9 +15,9 @@ from normscope.lab.config import OptimizerConfig
 from normscope.lab.optimizer_names import optimizer_class, takes_option
 from normscope.lab.optimizing.muon import MuonWithAdamW, ParameterGroups, groups_by_part
 from normscope.lab.optimizing.parameter_norms import body_parameters
+from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
 from normscope.network.places.programs import failures_of, load_object
 from normscope.theory.dynamics.lr_shapes import LRShape
-from normscope.weights.monitor.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
 
 FUSED = ("sgd", "adam", "adamw")
 DEFAULTS = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}

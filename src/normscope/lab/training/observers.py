@@ -11,12 +11,12 @@ from normscope.lab.training.callback import Callback
 from normscope.lab.training.held_out import held_out_batches
 from normscope.lab.training.saturated_evaluation import evaluate_saturated
 from normscope.lab.training.trainer import Trainer
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.network.measuring.joint import saturation_and_heads
 from normscope.network.recording import head_rows, saturation_rows
 from normscope.rows import SATURATION_ERRORS
 from normscope.schedule import NEVER, Schedule
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 
 
 def observers(config: TrainConfig) -> list[Callback]:

@@ -20,7 +20,7 @@ from normscope.lab.optimizing.muon import groups_by_part
 from normscope.lab.optimizing.parameter_norms import body_parameters
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.trainer import Trainer
-from normscope.weights.monitor.optimizer_inspection import decay_is_coupled
+from normscope.live.model.optimizer_inspection import decay_is_coupled
 
 MEASURED_STEPS = 100
 

@@ -11,13 +11,13 @@ from safetensors.torch import save_model
 from torch import nn
 
 from normscope.errors import UsageError
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
+from normscope.live.pace import Pace
 from normscope.run import Run
 from normscope.schedule import Budget, Schedule, at_steps, budget, every, logarithmic
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
-from normscope.weights.monitor.pace import Pace
 from normscope.weights.scan.scan import scan
-from tests.weights.small_training import batches, rows, sgd, tiny, train
+from tests.live.small_training import batches, rows, sgd, tiny, train
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

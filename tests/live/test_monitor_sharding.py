@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from normscope.run import Run
-from tests.weights.sharded_training import BATCH, make, run_sharded, train
+from tests.live.sharded_training import BATCH, make, run_sharded, train
 
 SQL = """
 SELECT step, prev_step, name, shape, dtype,
@@ -52,7 +52,7 @@ def test_two_processes_write_the_rows_of_one(tmp_path: Path) -> None:
 
 
 def test_a_program_may_end_right_after_a_sum(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.weights.ending_after_a_sum", str(tmp_path), "6"]
+    command = [sys.executable, "-m", "tests.live.ending_after_a_sum", str(tmp_path), "6"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.stdout, ended.stderr) == ("0\n", "")
 

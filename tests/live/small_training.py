@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.run import Run
 from normscope.schedule import every
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 
 COLUMNS = "sumsq, dot, sumsq_delta, nonfinite, grad_sumsq, grad_dot, lr, weight_decay"
 

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import torch.distributed as dist
 
-from normscope.weights.monitor.sharding import Ranks
+from normscope.live.model.sharding import Ranks
 
 referenced: list[object] = []
 

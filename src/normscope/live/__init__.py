@@ -1,4 +1,4 @@
-"""Record a live training run: any loop, any sharding.
+"""A live training run, recorded while it trains: any loop, any sharding.
 
 From outside, use `monitor.Monitor` and `monitor_options.MonitorOptions`.
 """

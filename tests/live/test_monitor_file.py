@@ -18,16 +18,16 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from normscope.errors import AnotherSeries, RunFileBusy, UsageError
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.remarks import unsound_sentence
 from normscope.run import CheckpointRow, Run, SaturationRow, ScalarRow
 from normscope.schedule import at_steps, every
 from normscope.weights.audit.audit import audit
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.scan.scan import scan
 from tests.conftest import random_walk, save_series
 from tests.groups import leave_group
-from tests.weights.small_training import monitored, rows, sgd, tiny, train
+from tests.live.small_training import monitored, rows, sgd, tiny, train
 
 
 def steps_of(path: Path) -> set[int]:
@@ -102,7 +102,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from tests.weights.small_training import monitored, train
+from tests.live.small_training import monitored, train
 model, optimizer, monitor = monitored(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

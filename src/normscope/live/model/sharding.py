@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor
 
 from normscope.anatomy import unwrapped
 from normscope.errors import ModelError, NormscopeError
-from normscope.weights.monitor.module_kinds import module_kinds
+from normscope.live.model.module_kinds import module_kinds
 from normscope.weights.sums.live_sums import DTYPES
 
 Array = NDArray[np.float64]

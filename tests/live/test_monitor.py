@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import UsageError
+from normscope.live import recorder
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.run import NO_PREVIOUS, Run
 from normscope.schedule import at_steps, every
-from normscope.weights.monitor import recorder
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
 from normscope.weights.sums import live_sums
-from tests.weights.small_training import batches, blocks, rows, sgd, tiny, train_blocks
+from tests.live.small_training import batches, blocks, rows, sgd, tiny, train_blocks
 
 
 def slow(

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
+from normscope.live.monitor import Monitor
+from normscope.live.monitor_options import MonitorOptions
 from normscope.run import Run
 from normscope.schedule import every
 from normscope.theory.dynamics.rate_groups import rate_groups
-from normscope.weights.monitor.monitor import Monitor
-from normscope.weights.monitor.monitor_options import MonitorOptions
-from normscope.weights.monitor.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
-from tests.weights.small_training import monitored, tiny, train
+from tests.live.small_training import monitored, tiny, train
 
 P = [nn.Parameter(torch.ones(2, 2))]
 

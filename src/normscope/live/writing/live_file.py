@@ -14,9 +14,9 @@ from normscope.errors import (
     RunVersionError,
     UsageError,
 )
+from normscope.live.model.sharding import ParameterInfo, Ranks
 from normscope.run import Run
 from normscope.run_schema import LIVE_ROWS
-from normscope.weights.monitor.sharding import ParameterInfo, Ranks
 from normscope.words import some
 from normscope.writer_lock import WriterLock
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from normscope.weights.monitor.alarms import AlarmDetector
-from normscope.weights.monitor.journal import Journal, JournalEntry, Note, Record
-from normscope.weights.monitor.live_measures import LiveMeasures
-from normscope.weights.monitor.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
-from normscope.weights.monitor.outbox import TIMEOUT, Outbox
+from normscope.live.alarms.alarms import AlarmDetector
+from normscope.live.live_measures import LiveMeasures
+from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
+from normscope.live.writing.journal import Journal, JournalEntry, Note, Record
+from normscope.live.writing.outbox import TIMEOUT, Outbox
 
 AFTER_CLIPPING = (
     "gradients are measured when optimizer.step begins, after any clipping, "

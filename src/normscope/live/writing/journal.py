@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.live.alarms.alarms import Alarm
+from normscope.live.model.sharding import ParameterInfo, tied_names
+from normscope.live.writing.outbox import TIMEOUT, Outbox
+from normscope.live.writing.resuming import Rewind, rewind, write_alarms
 from normscope.rows import OptimizerRow
 from normscope.run import NO_PREVIOUS, Run, ScalarRow
-from normscope.weights.monitor.alarms import Alarm
-from normscope.weights.monitor.outbox import TIMEOUT, Outbox
-from normscope.weights.monitor.resuming import Rewind, rewind, write_alarms
-from normscope.weights.monitor.sharding import ParameterInfo, tied_names
 from normscope.weights.tensor_rows import add_tensors
 from normscope.writer_lock import WriterLock
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.anatomy import SCOPES, in_scope, scope_used
+from normscope.live.alarms.alarms import RecordSummary
+from normscope.live.writing.journal import Record
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LiveSums
-from normscope.weights.monitor.alarms import RecordSummary
-from normscope.weights.monitor.journal import Record
 from normscope.words import OUTSIDE
 
 Array = NDArray[np.float64]

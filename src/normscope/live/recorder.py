@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from normscope.weights.monitor.journal import COLUMNS, Record
-from normscope.weights.monitor.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
-from normscope.weights.monitor.sharding import Layout, Ranks, local, local_gradient
+from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
+from normscope.live.model.sharding import Layout, Ranks, local, local_gradient
+from normscope.live.writing.journal import COLUMNS, Record
 from normscope.weights.sums.live_sums import DELTA, DOT, INIT, NONFINITE, SUMSQ, copy_into, sums_of
 
 Array = NDArray[np.float64]

@@ -33,7 +33,11 @@ ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS = 0.1, 4.0
 
 @dataclass(frozen=True)
 class Alarm:
-    """One warning: what was seen, where, and the numbers behind it."""
+    """One warning: what was seen, where, and the numbers behind it.
+
+    >>> ns.Alarm(step=120, kind="nonfinite", where="values", message="NaN in h.0.mlp.weight").kind
+    'nonfinite'
+    """
 
     step: int
     kind: str

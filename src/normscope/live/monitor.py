@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -22,14 +22,9 @@ from torch.optim import Optimizer
 
 from normscope._version import __version__
 from normscope.errors import NormscopeError, UsageError
-from normscope.option_checks import check_kind
-from normscope.schedule import Budget, Schedule, logarithmic
-from normscope.weights.monitor.gradients import EndOfBackward
-from normscope.weights.monitor.journal import Journal, JournalEntry, Scalars
-from normscope.weights.monitor.live_file import claim_run_file
-from normscope.weights.monitor.live_measures import LiveMeasures
-from normscope.weights.monitor.monitor_options import MonitorOptions
-from normscope.weights.monitor.optimizer_inspection import (
+from normscope.live.gradients import EndOfBackward
+from normscope.live.live_measures import LiveMeasures
+from normscope.live.model.optimizer_inspection import (
     backward_scale,
     kind_of,
     optimizers_of,
@@ -37,12 +32,17 @@ from normscope.weights.monitor.optimizer_inspection import (
     step_scale,
     updates_any,
 )
-from normscope.weights.monitor.outbox import TIMEOUT
-from normscope.weights.monitor.pace import Pace
-from normscope.weights.monitor.publisher import Publisher
-from normscope.weights.monitor.recorder import Recorder, sums_now
-from normscope.weights.monitor.resuming import Rewind
-from normscope.weights.monitor.sharding import Ranks, gradient_leaves, local_parameters, tied_names
+from normscope.live.model.sharding import Ranks, gradient_leaves, local_parameters, tied_names
+from normscope.live.monitor_options import MonitorOptions, MonitorFields, with_fields
+from normscope.live.pace import Pace
+from normscope.live.publisher import Publisher
+from normscope.live.recorder import Recorder, sums_now
+from normscope.live.writing.journal import Journal, JournalEntry, Scalars
+from normscope.live.writing.live_file import claim_run_file
+from normscope.live.writing.outbox import TIMEOUT
+from normscope.live.writing.resuming import Rewind
+from normscope.option_checks import check_kind
+from normscope.schedule import Budget, Schedule, logarithmic
 from normscope.weights.sums.statistics import backend
 from normscope.weights.tensor_rows import tensor_rows
 
@@ -55,7 +55,8 @@ class Monitor:
     Create it on every rank, after the model is wrapped (DDP, FSDP, torch.compile) and
     the optimizer exists. With several optimizers, a step ends when all have stepped.
     `model` and `optimizer` are those of the training loop, `run` is the run file to write, `schedule`
-    says which steps to record (or a `Budget` how much time to spend), `options` what else.
+    says which steps to record (or a `Budget` how much time to spend), `options` what else; a field of
+    MonitorOptions may also be given by itself, as in `Monitor(model, optimizer, "run.db", updates=False)`.
 
     >>> import tempfile, torch, normscope as ns
     >>> model = torch.nn.Linear(2, 1)
@@ -78,9 +79,10 @@ class Monitor:
         run: str | os.PathLike[str] = "run.db",
         schedule: Schedule | Budget = logarithmic(200),
         options: MonitorOptions = MonitorOptions(),
+        **fields: Unpack[MonitorFields],
     ) -> None:
         check_kind("model", model, nn.Module)
-        check_kind("options", options, MonitorOptions)
+        options = with_fields(options, fields)
         self.step = options.step
         """Optimizer steps made so far."""
         self.options = options

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from normscope.live.writing.outbox import Outbox
 from normscope.run import Run
-from normscope.weights.monitor.outbox import Outbox
-from tests.weights.small_training import monitored, rows, train
+from tests.live.small_training import monitored, rows, train
 
 
 def test_a_folder_that_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +55,7 @@ def test_a_locked_file(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from tests.weights.small_training import monitored, rows, train
+from tests.live.small_training import monitored, rows, train
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path(sys.argv[1])
@@ -141,7 +141,7 @@ def test_a_failure_while_measuring(
 ) -> None:
     model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 1)
-    monkeypatch.setattr("normscope.weights.monitor.recorder.copy_into", None)
+    monkeypatch.setattr("normscope.live.recorder.copy_into", None)
     train(model, optimizer, 3)
     assert monitor.step == 4
     monitor.close()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from normscope.live.alarms.alarms import Alarm, AlarmDetector, RecordSummary
+from normscope.live.monitor import Monitor
 from normscope.run import Run
 from normscope.schedule import every, logarithmic
-from normscope.weights.monitor.alarms import Alarm, AlarmDetector, RecordSummary
-from normscope.weights.monitor.monitor import Monitor
-from tests.weights.small_training import blocks, train_blocks
+from tests.live.small_training import blocks, train_blocks
 
 
 def ordinary(steps: Iterable[int]) -> list[RecordSummary]:

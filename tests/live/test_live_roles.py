@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from normscope.live.monitor import Monitor
 from normscope.run import Run
 from normscope.theory.measures.measures import group
-from normscope.weights.monitor.monitor import Monitor
 from normscope.weights.scan.scan import scan
 
 

@@ -1,0 +1,1 @@
+"""Early warnings from a live run."""

@@ -22,7 +22,7 @@ def act(rank: int, meeting: str) -> None:
     sys.setswitchinterval(100)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     referenced.append(dist.group.WORLD)
-    Ranks(rank, 2).add_up(np.ones(50))
+    Ranks(rank, 2).reduce(np.ones(50))
     dist.destroy_process_group()
 
 

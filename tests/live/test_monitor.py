@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import UsageError
-from normscope.live import recorder
+from normscope.live import previous_values
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
 from normscope.run import NO_PREVIOUS, Run
@@ -215,11 +215,11 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Tensor]]:
     """References to the tensors that the monitor has copied parameters into."""
     found: list[weakref.ref[Tensor]] = []
 
-    def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-        found.extend(map(weakref.ref, targets))
+    def copy_into(targets: live_sums.TensorList, sources: live_sums.Tensors) -> None:
+        found.extend(map(weakref.ref, targets.tensors))
         live_sums.copy_into(targets, sources)
 
-    monkeypatch.setattr(recorder, "copy_into", copy_into)
+    monkeypatch.setattr(previous_values, "copy_into", copy_into)
     return found
 
 

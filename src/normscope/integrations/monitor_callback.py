@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from normscope.errors import UsageError
 from normscope.live.monitor import Monitor
-from normscope.live.monitor_options import Logger, MonitorOptions, MonitorFields, with_fields
+from normscope.live.monitor_options import Logger, MonitorFields, MonitorOptions, with_fields
 from normscope.schedule import Budget, Schedule, logarithmic
 
 

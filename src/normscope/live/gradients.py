@@ -1,10 +1,11 @@
 """Call back at the end of backward: gradients complete, averaged over ranks, not yet clipped.
 
 Clipping happens between backward and optimizer.step, so gradients are measured at
-the end of backward. A hook on a few parameters queues a callback for the end of the
-backward pass. DDP and FSDP finish their reductions in such callbacks too, so ours
-queues a second one, which runs after theirs. With gradient accumulation only the
-measurement after the last micro-batch is kept: that of the whole accumulated gradient.
+the end of backward. While armed, a hook on every parameter notes which ones a backward
+pass has reached and queues a callback for its end. DDP and FSDP finish their reductions
+in such callbacks too, so ours queues a second one, which runs after theirs. With gradient
+accumulation only the measurement after the last micro-batch is kept: that of the whole
+accumulated gradient.
 """
 
 from __future__ import annotations
@@ -14,57 +15,50 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 from torch.autograd import Variable
-
-HOOKED = 8
-"""Parameters that are hooked at first."""
+from torch.compiler import is_compiling
 
 
 class EndOfBackward:
-    """Calls `measure` at the end of each backward pass while `armed`."""
+    """Calls `measure` with the tensors that a backward pass has reached, in its order, while armed."""
 
-    def __init__(self, parameters: Sequence[Tensor], measure: Callable[[], None]) -> None:
-        self.armed = False
+    def __init__(self, parameters: Sequence[Tensor], measure: Callable[[list[Tensor]], None]) -> None:
         self._parameters = parameters
         self._measure = measure
+        self._reached: list[Tensor] = []
         self._last_pass = -1
+        self._hooked: list[int] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self._all_hooked = False
-        self._hook(_evenly_spaced(self._trainable(), HOOKED))
 
-    def hook_all(self) -> None:
-        """Hook every parameter, because the few that were hooked got no gradient."""
-        if not self._all_hooked:
-            self._all_hooked = True
-            self.close()
-            self._hook(self._trainable())
+    def arm(self) -> None:
+        """Hook every parameter that can get a gradient; one may have been unfrozen since the last time."""
+        trainable = [p for p in self._parameters if p.requires_grad and p.is_leaf]
+        hooked = [id(p) for p in trainable]
+        if hooked != self._hooked:
+            self.disarm()
+            self._hooked = hooked
+            self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in trainable]  # type: ignore[no-untyped-call]
 
-    def close(self) -> None:
+    def disarm(self) -> None:
         """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self._hooked, self._reached = [], [], []
 
-    def _trainable(self) -> list[Tensor]:
-        return [p for p in self._parameters if p.requires_grad and p.is_leaf]
-
-    def _hook(self, parameters: Sequence[Tensor]) -> None:
-        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in parameters]  # type: ignore[no-untyped-call]
-
-    def _accumulated(self, _: Tensor) -> None:
-        """Queue one callback per backward pass."""
-        if not self.armed:
+    def _accumulated(self, parameter: Tensor) -> None:
+        """Note the parameter, and queue one callback per backward pass."""
+        if (
+            is_compiling()
+        ):  # in compiled autograd, no callback can be queued: gradients are measured at the step
             return
+        self._reached.append(parameter)
         current = torch._C._current_graph_task_id()
         if current >= 0 and current != self._last_pass:
             self._last_pass = current
             Variable._execution_engine.queue_callback(self._queue_measure)
 
     def _queue_measure(self) -> None:
-        Variable._execution_engine.queue_callback(self._measure)
+        Variable._execution_engine.queue_callback(self._end)
 
-
-def _evenly_spaced(parameters: Sequence[Tensor], number: int) -> list[Tensor]:
-    """At most `number` parameters, with the first and the last: the first usually gets its gradient last."""
-    if len(parameters) <= number:
-        return list(parameters)
-    return [parameters[i * (len(parameters) - 1) // (number - 1)] for i in range(number)]
+    def _end(self) -> None:
+        reached, self._reached = self._reached, []
+        self._measure(reached)

@@ -36,6 +36,10 @@ class Publisher:
         """Queue an entry for the run file."""
         self.journal.outbox.put(entry)
 
+    def measure_with(self, measures: LiveMeasures) -> None:
+        """Group later records with these: the model has changed."""
+        self._measures = measures
+
     def publish(self, record: Record, gradients_at: str | None) -> None:
         """Queue a record for the run file and the loggers, and check it for alarms."""
         self.put(record)

@@ -173,11 +173,15 @@ def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Fsdp1Slice]:
     return dict(item for module in _fsdp1_modules(model) for item in _slices_of(module))
 
 
-def gradient_leaves(model: nn.Module) -> list[Tensor]:
-    """The tensors that autograd accumulates gradients in: the parameters, or FSDP1's flat parameters."""
+def gradient_leaves(model: nn.Module) -> list[tuple[Tensor, list[Tensor]]]:
+    """The tensors that autograd accumulates gradients in, each with the parameters that it is the memory of.
+
+    They are the parameters themselves, or FSDP1's flat parameters.
+    """
     flat = [module._handle.flat_param for module in _fsdp1_modules(model)]
     sliced = _fsdp1_slices(model)
-    return [*flat, *(p for p in model.parameters() if id(p) not in sliced)]
+    plain = [p for p in model.parameters() if id(p) not in sliced]
+    return [*((each, list(each._params)) for each in flat), *((p, [p]) for p in plain)]
 
 
 def _slices_of(module: Any) -> Iterable[tuple[int, _Fsdp1Slice]]:
@@ -262,14 +266,33 @@ class Ranks:
             reported=np.array([lowest[name] == self.rank for name in names], dtype=bool),
         )
 
-    def add_up(self, values: Array) -> Array:
-        """The element-wise sum over all ranks: the one all-reduce of a record."""
+    def combine(
+        self, layout: Layout, mine: Array, extra: Array, reported: slice, largest: int
+    ) -> tuple[Array, Array]:
+        """The record of the whole model from this rank's rows, and the sum of `extra` over the ranks.
+
+        Columns add up, except that `largest` is a maximum; those in `reported` count once per parameter.
+        """
         if self.world == 1:
-            return values
+            values = np.zeros((len(layout.infos), mine.shape[1]))
+            values[layout.indices] = mine
+            return values, extra
+        counted = np.where(layout.counted[:, None], mine, 0.0)
+        counted[:, reported] = np.where(layout.reported[:, None], mine[:, reported], 0.0)
+        values = np.zeros((len(layout.infos), mine.shape[1]))
+        values[layout.indices] = counted
+        maxima = self.reduce(values[:, largest].copy(), dist.ReduceOp.MAX)
+        added = self.reduce(np.concatenate([values.ravel(), extra]))
+        values = added[: values.size].reshape(values.shape)
+        values[:, largest] = maxima
+        return values, added[values.size :]
+
+    def reduce(self, values: Array, operation: Any = dist.ReduceOp.SUM) -> Array:
+        """Combine arrays of all ranks element by element."""
         tensor = torch.from_numpy(values)
         if "gloo" not in dist.get_backend() and "mpi" not in dist.get_backend():
             tensor = tensor.to(torch.accelerator.current_accelerator() or "cpu")
-        _all_reduce(tensor)
+        _all_reduce(tensor, operation)
         return tensor.cpu().numpy()
 
 
@@ -279,15 +302,15 @@ def _raise_first(problems: Sequence[NormscopeError | None]) -> None:
             raise problem
 
 
-def _all_reduce(tensor: Tensor, timeout: float = 1.0) -> None:
-    """Add up over the ranks, and wait until gloo's thread has dropped the tensor.
+def _all_reduce(tensor: Tensor, operation: Any, timeout: float = 1.0) -> None:
+    """Combine over the ranks, and wait until gloo's thread has dropped the tensor.
 
     To drop it, gloo's thread takes the GIL shortly after the sum has arrived. If the
     program ends in that moment, Python before 3.14 kills a thread that asks for the GIL
     during shutdown in a way that aborts the process.
     """
     references = sys.getrefcount(tensor)
-    dist.all_reduce(tensor)
+    dist.all_reduce(tensor, operation)
     end = time.monotonic() + timeout
     while sys.getrefcount(tensor) > references and time.monotonic() < end:
         time.sleep(1e-5)

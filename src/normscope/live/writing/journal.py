@@ -26,8 +26,9 @@ log = logging.getLogger("normscope")
 Array = NDArray[np.float64]
 
 COLUMNS = (
-    "sumsq", "nonfinite", "dot", "sumsq_delta", "grad_sumsq", "grad_dot", "grad_nonfinite", "gradients",
-    "lr", "weight_decay", "kind", "momentum", "coupled", "grouped",
+    "sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite",
+    "grad_sumsq", "grad_dot", "grad_nonfinite", "gradients",
+    "lr", "weight_decay", "kind", "momentum", "coupled", "param_group", "grouped",
 )  # fmt: skip
 """What a rank adds to a record for each parameter.
 
@@ -47,6 +48,8 @@ class Record:
     values: Array
     first: bool = False
     """Taken before the first step, so there is no update."""
+    backward_order: tuple[int, ...] = ()
+    """The parameters in the order in which the last backward pass reached them."""
 
     def column(self, name: str) -> Array:
         """One of COLUMNS, one value per parameter."""
@@ -87,7 +90,16 @@ class Note:
     text: str
 
 
-JournalEntry = Record | Rewind | Scalars | Alarm | Note
+@dataclass(frozen=True)
+class Inventory:
+    """The parameters of the model have changed: later records are about these."""
+
+    parameters: Sequence[ParameterInfo]
+    skipped: Mapping[str, str]
+    kinds: Sequence[str]
+
+
+JournalEntry = Record | Rewind | Scalars | Alarm | Note | Inventory
 
 
 @dataclass
@@ -150,6 +162,11 @@ class Journal:
             run.write(ScalarRow(entry.step, name, value, self.stage) for name, value in entry.values.items())
         elif isinstance(entry, Alarm):
             write_alarms(run, [*run.artifacts("alarm").get(self.stage, ()), asdict(entry)], self.stage)
+        elif isinstance(entry, Inventory):
+            self.parameters, self.skipped, self.kinds = entry.parameters, entry.skipped, entry.kinds
+            self._settings = None
+            self._tied = np.array([info.tied_to is not None for info in self.parameters], dtype=bool)
+            self._write_header(run)
         elif isinstance(entry, Note):
             run.set_meta(entry.key, entry.text)
         else:

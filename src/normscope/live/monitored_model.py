@@ -1,0 +1,92 @@
+"""The model as the monitor knows it: its parameters on all ranks, what measures them, the hooks on them.
+
+When the model changes, another one takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from normscope.errors import NormscopeError, UsageError
+from normscope.live.gradients import EndOfBackward
+from normscope.live.model.model_watch import ModelWatch
+from normscope.live.model.optimizer_inspection import kind_of, updates_any
+from normscope.live.model.sharding import Layout, Ranks, gradient_leaves, local_parameters
+from normscope.live.recorder import Recorder
+from normscope.words import some
+
+SAMPLED = 8
+"""Parameters whose versions are looked at to see whether something changes them."""
+
+
+class MonitoredModel:
+    """What this rank knows of a model; every rank must create it at the same time."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        ranks: Ranks,
+        updates: bool,
+        measure: Callable[[Sequence[int]], None],
+    ) -> None:
+        mine, skipped = local_parameters(model)
+        ids = {id(item.parameter) for item in mine}
+        self.model = model
+        self.skipped: Mapping[str, str] = skipped
+        self.layout: Layout = ranks.agree(mine, _problem(optimizers, ids))
+        self.kinds = ranks.union(kind_of(optimizer) for optimizer in optimizers)
+        self.recorder = Recorder(self.layout, ranks, updates, self.kinds)
+        self._watch = ModelWatch(model)
+        self._measure = measure
+        position = self.recorder.position
+        leaves = gradient_leaves(model)
+        self._reached = {
+            id(leaf): [position[id(p)] for p in members if id(p) in position] for leaf, members in leaves
+        }
+        self.backward = EndOfBackward([leaf for leaf, _ in leaves], self._gradients_ready)
+        self.sampled = self.layout.parameters[:: max(1, len(self.layout.parameters) // SAMPLED)]
+
+    def _gradients_ready(self, leaves: list[Tensor]) -> None:
+        self._measure([i for leaf in leaves for i in self._reached.get(id(leaf), ())])
+
+    def changed(self) -> bool:
+        """Whether the model's modules or parameters are no longer those that were looked at."""
+        return self._watch.changed()
+
+    def versions(self) -> int:
+        """A number that grows with every change of the parameters in place; of a sample of them."""
+        return sum(p._version for p in self.sampled if not p.is_inference())
+
+    def differences(self, before: MonitoredModel) -> list[str]:
+        """What has changed since another look at the model, in words."""
+        old = {info.name: info.shape for info in before.layout.infos}
+        new = {info.name: info.shape for info in self.layout.infos}
+        kept = dict(zip(before.recorder.names(), before.layout.parameters, strict=True))
+        now = dict(zip(self.recorder.names(), self.layout.parameters, strict=True))
+        found = {
+            "added": [name for name in new if name not in old],
+            "removed": [name for name in old if name not in new],
+            "replaced": [name for name in now if name in kept and now[name] is not kept[name]],
+        }
+        return [f"{some(names)} {what}" for what, names in found.items() if names]
+
+    def untrained(self, optimizers: Sequence[Optimizer], before: MonitoredModel) -> list[str]:
+        """New or replaced parameters that need a gradient and that no optimizer has."""
+        trained = {id(p) for each in optimizers for group in each.param_groups for p in group["params"]}
+        trained |= set(before.recorder.position)
+        named = zip(self.recorder.names(), self.layout.parameters, strict=True)
+        return [name for name, p in named if p.requires_grad and id(p) not in trained]
+
+
+def _problem(optimizers: Sequence[Optimizer], parameters: set[int]) -> NormscopeError | None:
+    """Why this rank cannot be monitored; all ranks raise it, or the others would wait for this one."""
+    if all(updates_any(optimizer, parameters) for optimizer in optimizers):
+        return None
+    return UsageError(
+        "the optimizer has none of the model's parameters: create the optimizer after the model "
+        "is wrapped or moved, and pass the same model to Monitor"
+    )

@@ -1,0 +1,95 @@
+"""Hooks on optimizers: before and after each step, also of optimizers that appear later.
+
+Dynamo does not trace into them: a compiled `optimizer.step` calls them as they are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+from torch.compiler import is_compiling
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
+
+Result = TypeVar("Result")
+Hook = Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def untraced(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function, called by compiled code without being compiled; in other code nothing is added."""
+    aside: Callable[..., Result] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+
+    @wraps(function)
+    def call(*args: Any) -> Result:
+        return aside(*args) if is_compiling() else function(*args)
+
+    return call
+
+
+class StepHooks:
+    """Calls `before` and `after` at the steps of the known optimizers, and `other` after those of others."""
+
+    def __init__(self, before: Hook, after: Hook, other: Callable[[Optimizer], None]) -> None:
+        self._before, self._after = untraced(before), untraced(after)
+        self._handles: dict[int, list[RemovableHandle]] = {}
+        self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        tell = weakref.WeakMethod(other)
+
+        def stepped(optimizer: Optimizer, *_: Any) -> None:
+            call = tell()  # the global list of hooks must not keep a monitor alive
+            if call is not None and optimizer not in self._known:
+                call(optimizer)
+
+        self._global = register_optimizer_step_post_hook(untraced(stepped))
+
+    def add(self, optimizer: Optimizer) -> None:
+        """Call the hooks at this optimizer's steps."""
+        self._known.add(optimizer)
+        self._handles[id(optimizer)] = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        ]
+
+    def ignore(self, optimizer: Optimizer) -> None:
+        """No longer tell about this optimizer's steps."""
+        for handle in self._handles.pop(id(optimizer), ()):
+            handle.remove()
+        self._known.add(optimizer)
+
+    def close(self) -> None:
+        """Remove all hooks."""
+        for handles in self._handles.values():
+            for handle in handles:
+                handle.remove()
+        self._handles = {}
+        self._global.remove()
+
+
+def with_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], after_first: Callable[[], None]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a step whose closure tells when it has been called for the first time.
+
+    None if there is no closure. LBFGS calls it many times in one step.
+    """
+    positional = len(args) > 1
+    closure = args[1] if positional else kwargs.get("closure")
+    if closure is None:
+        return None
+    pending = [after_first]
+
+    @wraps(closure)
+    def told() -> Any:
+        result = closure()
+        if pending:
+            pending.pop()()
+        return result
+
+    if positional:
+        return (args[0], told, *args[2:]), kwargs
+    return args, {**kwargs, "closure": told}

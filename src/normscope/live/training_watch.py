@@ -1,0 +1,259 @@
+"""Follow a training loop step by step: when a step begins and ends, and what is measured in it.
+
+At scheduled steps θ′ is copied before the step, θ and Δ are summed after it, and the gradients are
+measured at the end of backward, before they are clipped; at all other steps nothing is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from normscope.live.guard import Guard
+from normscope.live.live_measures import LiveMeasures
+from normscope.live.model.optimizer_inspection import kind_of, skips_step
+from normscope.live.model.sharding import Ranks, tied_names
+from normscope.live.monitor_options import MonitorOptions
+from normscope.live.monitored_model import MonitoredModel
+from normscope.live.pace import Pace
+from normscope.live.publisher import Publisher
+from normscope.live.recorder import Recorder, sums_now
+from normscope.live.step_cycle import StepCycle
+from normscope.live.step_hooks import StepHooks, with_closure
+from normscope.live.writing.journal import Inventory, JournalEntry
+from normscope.live.writing.resuming import Rewind
+from normscope.weights.tensor_rows import tensor_rows
+from normscope.words import some
+
+UNSEEN = 8
+"""Changes of each parameter without a step of a known optimizer, after which it is said."""
+
+
+class TrainingWatch:
+    """Measures a model at the steps of its optimizers; every rank has one and they act alike."""
+
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], pace: Pace, options: MonitorOptions
+    ) -> None:
+        self.step = options.step
+        self.options, self.pace = options, pace
+        self.guard = Guard()
+        self.ranks = Ranks.current()
+        self._cycle = StepCycle(optimizers)
+        self.subject = self._look_at(model)
+        self.publisher: Publisher | None = None
+        self.begun = self._stale = False
+        self._versions = self.subject.versions()
+
+    def start(self, publisher: Publisher | None) -> None:
+        """Register the hooks; records go to the publisher, which only rank 0 has."""
+        self.publisher = publisher
+        self._hooks = StepHooks(self._before, self._after, self._other_stepped)
+        for optimizer in self._cycle.optimizers:
+            self._hooks.add(optimizer)
+        self._plan_step()
+
+    def stop(self) -> None:
+        """Remove the hooks."""
+        self._hooks.close()
+        self.subject.backward.disarm()
+
+    def rewind(self, step: int) -> None:
+        """Training continues from this step."""
+        self.step = step
+        if self.begun:
+            self._put(Rewind(step))
+        self.pace.rewind(step)
+        self._plan_step()
+
+    def measures(self) -> LiveMeasures:
+        """What groups the records of this model for loggers and alarms."""
+        infos = self.subject.layout.infos
+        tensors = tensor_rows(infos, tied_names(infos), known={})
+        return LiveMeasures(tensors, self.options.groups, self.options.scope)
+
+    def check_steps_arrive(self) -> None:
+        """Warn if the parameters change again and again and no step of a known optimizer is seen."""
+        changes = self.subject.versions() - self._versions
+        if changes >= UNSEEN * len(self.subject.sampled):
+            self.guard.warn(
+                f"the parameters have changed since step {self.step}, but no optimizer was seen to step, so "
+                "nothing is recorded: pass the optimizer that trains the model, a torch.optim.Optimizer, to "
+                "Monitor"
+            )
+
+    # -- hooks ---------------------------------------------------------------------
+
+    def _gradients_ready(self, reached: Sequence[int]) -> None:
+        start = time.perf_counter()
+        with self.guard.doing("measuring gradients", in_record=True):
+            self.subject.recorder.measure_gradients(reached)
+        self.pace.spend(start)
+
+    def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self.guard.doing("preparing a record"):
+            if not self.begun:
+                self._begin()
+            if not self._due:
+                return None
+            start = time.perf_counter()
+            if self.ranks.world == 1 and (self._stale or self.subject.changed()):
+                self._follow()
+            with self.guard.doing("copying parameters", in_record=True):
+                self.subject.recorder.before_step(optimizer)
+            changed = self._gradients_of(optimizer, args, kwargs) if self.options.gradients else None
+            self.pace.spend(start)
+            return changed
+        return None
+
+    def _gradients_of(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Settle which gradients the step uses: now, or after the first call of its closure."""
+
+        def settle() -> None:
+            with self.guard.doing("measuring gradients", in_record=True):
+                self.subject.recorder.use_gradients(optimizer)
+
+        told = with_closure(args, kwargs, settle)
+        if told is None:
+            settle()
+        return told
+
+    def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self.guard.doing("making a record"):
+            recorder = self.subject.recorder
+            if skips_step(optimizer):
+                recorder.reset()
+                recorder.forget_gradients()
+                return
+            start = time.perf_counter()
+            if self._due:
+                with self.guard.doing("summing parameters", in_record=True):
+                    # An optimizer that steps inside backward has few tensors, and memory is scarce there.
+                    recorder.after_step(optimizer, keep=torch._C._current_graph_task_id() < 0)
+            self._count_step(optimizer, start)
+
+    def _count_step(self, optimizer: Optimizer, start: float) -> None:
+        """End a step of the training if this was its last optimizer, and record it if it is due."""
+        ended = self._cycle.stepped(optimizer)
+        for resting in () if ended else self._cycle.rests():
+            ended = True
+            self.guard.warn(
+                f"{kind_of(resting)}, one of {len(self._cycle.optimizers)} optimizers, has not stepped for "
+                f"{self._cycle.PATIENCE} steps of another: steps are counted without it until it steps again"
+            )
+        if not ended:
+            self.pace.spend(start)
+            return
+        self._cycle.end()
+        self.step += 1
+        self._versions = self.subject.versions()
+        try:
+            if self._due:
+                self._record(self.subject.recorder, start)
+        finally:
+            self._plan_step()
+
+    def _other_stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer that was not passed to the monitor has stepped: follow it if it trains the model."""
+        with self.guard.doing("following another optimizer"):
+            recorder = self.subject.recorder
+            mine = set(recorder.part_of(optimizer).indices.tolist())
+            if not mine:
+                recorder.forget_optimizer(optimizer)
+                self._hooks.ignore(optimizer)
+                return
+            known = self._cycle.optimizers
+            replaced = [each for each in known if mine >= set(recorder.part_of(each).indices.tolist())]
+            for each in replaced:
+                self._cycle.remove(each)
+                recorder.forget_optimizer(each)
+            self._hooks.add(optimizer)
+            self._cycle.add(optimizer)
+            self._stale = True
+            how = "instead of the one before" if replaced else "and was not passed to the monitor"
+            self.guard.warn(
+                f"since step {self.step + 1}, {kind_of(optimizer)} updates the model {how}: it is recorded "
+                "from its next step on"
+            )
+            self._due = False
+            self._count_step(optimizer, time.perf_counter())
+
+    # -- recording -------------------------------------------------------------------
+
+    def _plan_step(self) -> None:
+        """Decide whether the next step will be recorded; hooks and memory are kept if the one after it is."""
+        self._due = self.pace.due(self.step + 1)
+        if self._due and self.options.gradients:
+            self.subject.backward.arm()
+        elif not self._due and not self.pace.due(self.step + 2):
+            self.subject.backward.disarm()
+            self.subject.recorder.release()
+
+    def _begin(self) -> None:
+        """Before the first step of this process: delete later records, and record the state at step 0."""
+        self.begun = True
+        recorder = self.subject.recorder
+        self._put(Rewind(self.step, sums_now(recorder) if self.step else None))
+        if self.step == 0 and self.options.initial:
+            recorder.keep_initial()
+        if self.step == 0 and self.pace.due(0):
+            self._record(recorder.before_training(), time.perf_counter(), first=True)
+
+    def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:
+        """Add up over the ranks and publish; every rank calls this at the same steps, even if it failed."""
+        with self.guard.doing("summing parameters", in_record=True):
+            recorder.finish()
+        changed = self.ranks.world > 1 and (self._stale or self.subject.changed())
+        extra = np.array([float(self.guard.failed), float(changed), 0.0, 0.0])
+        if self.publisher is not None:
+            extra[2:] = self.pace.timing(start, self.publisher.delivery_time())
+        gradients_at, self.guard.failed = recorder.gradients_at, False
+        try:
+            record, (failures, changes, cost, elapsed) = recorder.combine(self.step, extra, first)
+        finally:
+            recorder.reset()
+        end = time.perf_counter()
+        self.pace.learn(self.step, cost, elapsed)
+        if failures or changes:
+            why = "measuring failed" if failures else "the model or its optimizers have changed"
+            where = f"on {int(failures or changes)} of {self.ranks.world} ranks"
+            self.guard.warn(f"step {self.step} is not recorded, because {why} {where}", key=why)
+        elif self.publisher is not None:
+            self.publisher.publish(record, gradients_at)
+        if changes:
+            self._follow()
+        self.pace.finish(end)
+
+    def _put(self, entry: JournalEntry) -> None:
+        if self.publisher is not None:
+            self.publisher.put(entry)
+
+    # -- a model that changes ----------------------------------------------------------
+
+    def _look_at(self, model: nn.Module) -> MonitoredModel:
+        optimizers, updates = self._cycle.optimizers, self.options.updates
+        return MonitoredModel(model, optimizers, self.ranks, updates, self._gradients_ready)
+
+    def _follow(self) -> None:
+        """Go on with the model as it is now; every rank calls this at the same step."""
+        before, self._stale = self.subject, False
+        now = self._look_at(before.model)
+        before.backward.disarm()
+        now.recorder.continue_from(before.recorder)
+        self.subject = now
+        self._put(Inventory(now.layout.infos, now.skipped, now.kinds))
+        if self.publisher is not None:
+            self.publisher.measure_with(self.measures())
+        if differences := now.differences(before):
+            lost = now.untrained(self._cycle.optimizers, before)
+            unknown = f" (no optimizer updates {some(lost)})" if lost else ""
+            self.guard.warn(
+                f"the model has changed before step {self.step + 1}: {'; '.join(differences)}{unknown}; "
+                "it is recorded as it is now"
+            )

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.autograd import Variable
 from torch.compiler import is_compiling
 
+from normscope.live.untraced import never_compiled, untraced
+
 
 class EndOfBackward:
     """Calls `measure` with the tensors that a backward pass has reached, in its order, while armed."""
@@ -26,17 +28,19 @@ class EndOfBackward:
         self._measure = measure
         self._reached: list[Tensor] = []
         self._last_pass = -1
-        self._hooked: list[int] = []
+        self._hooked: list[bool] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._at_end, self._after_others = untraced(self._queue_measure), untraced(self._end)
+        never_compiled(EndOfBackward._accumulated)
 
     def arm(self) -> None:
         """Hook every parameter that can get a gradient; one may have been unfrozen since the last time."""
-        trainable = [p for p in self._parameters if p.requires_grad and p.is_leaf]
-        hooked = [id(p) for p in trainable]
-        if hooked != self._hooked:
+        trainable = [p.requires_grad for p in self._parameters]
+        if trainable != self._hooked:
             self.disarm()
-            self._hooked = hooked
-            self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in trainable]  # type: ignore[no-untyped-call]
+            self._hooked = trainable
+            hooked = [p for p in self._parameters if p.requires_grad and p.is_leaf]
+            self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in hooked]  # type: ignore[no-untyped-call]
 
     def disarm(self) -> None:
         """Remove the hooks."""
@@ -54,10 +58,10 @@ class EndOfBackward:
         current = torch._C._current_graph_task_id()
         if current >= 0 and current != self._last_pass:
             self._last_pass = current
-            Variable._execution_engine.queue_callback(self._queue_measure)
+            Variable._execution_engine.queue_callback(self._at_end)
 
     def _queue_measure(self) -> None:
-        Variable._execution_engine.queue_callback(self._end)
+        Variable._execution_engine.queue_callback(self._after_others)
 
     def _end(self) -> None:
         reached, self._reached = self._reached, []

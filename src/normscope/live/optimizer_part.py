@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.optim import Optimizer
 
 from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
@@ -32,10 +31,13 @@ class OptimizerPart:
     """The positions of each group's parameters."""
     indices: Indices
     """All of them."""
-    tensors: TensorList
     first_group: int
     """The number of the first group among those of all optimizers."""
     kind: float
+    tensors: TensorList | None = None
+    """The parameters, unless they are sharded."""
+    initial: TensorList | None = None
+    """θ₀ of each, if it is kept."""
     rates: Array = field(default_factory=lambda: np.zeros((0, len(RATE_COLUMNS))))
     """[parameters, RATE_COLUMNS]"""
 
@@ -50,15 +52,13 @@ class OptimizerPart:
         position: Mapping[int, int],
         kinds: Mapping[str, float],
         first_group: int,
-        list_of: Callable[[Indices], Sequence[Tensor]],
     ) -> OptimizerPart:
         """Look up an optimizer's parameters; those of other models are left out."""
         members = _members(optimizer)
         groups = [np.array([position[i] for i in ids if i in position], dtype=np.int64) for ids in members]
         indices = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
         kind = kinds.get(kind_of(optimizer), np.nan)
-        tensors = TensorList(list_of(indices))
-        return cls(weakref.ref(optimizer), members, groups, indices, tensors, first_group, kind)
+        return cls(weakref.ref(optimizer), members, groups, indices, first_group, kind)
 
     def is_current(self) -> bool:
         """Whether the optimizer still has the same parameters in the same groups."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.weights.sums.live_sums import TensorList, Tensors, copy_into
+from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, copy_into, listed
 
 Indices = NDArray[np.int64]
 
@@ -17,40 +15,39 @@ Indices = NDArray[np.int64]
 class PreviousValues:
     """θ′ of each parameter, copied once per record: before its first step, however many follow."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, cache: SumCache) -> None:
+        self._cache = cache
         self._copies: list[Tensor | None] = [None] * size
         self._taken = np.zeros(size, dtype=bool)
         self._freed = np.zeros(size, dtype=bool)
-        self._lists: dict[int, tuple[Indices, TensorList]] = {}
-
-    @property
-    def unknown(self) -> NDArray[np.bool_]:
+        self.unknown = np.zeros(size, dtype=bool)
         """Parameters whose θ′ was freed, and that were then updated again within the record."""
-        return self._freed & self._taken
+        self._lists: dict[int, tuple[Indices, TensorList]] = {}
 
     def begin(self) -> None:
         """Begin a record; memory is kept and used again."""
         self._taken[:] = False
         self._freed[:] = False
+        self.unknown[:] = False
 
     def take(self, chosen: Indices, tensors: Tensors) -> None:
         """Copy the tensors at these positions, except those that have been copied for this record."""
         taken = self._taken[chosen]
+        self.unknown[chosen] |= self._freed[chosen]
         if taken.all():
             return
         if not taken.any():
             self._copy(chosen, tensors)
         else:  # parameters of two optimizers
-            listed = tensors.tensors if isinstance(tensors, TensorList) else tensors
             new = np.flatnonzero(~taken)
-            self._copy(chosen[new], [listed[i] for i in new.tolist()])
+            self._copy(chosen[new], [listed(tensors)[i] for i in new.tolist()])
         self._taken[chosen] = True
 
     def of(self, chosen: Indices) -> Tensors:
         """The copies at these positions."""
         kept, found = self._lists.get(id(chosen), (None, None))
         if found is None or kept is not chosen:
-            found = TensorList([self._copy_at(i) for i in chosen.tolist()])
+            found = TensorList([self._copy_at(i) for i in chosen.tolist()], fixed=True)
             self._lists[id(chosen)] = (chosen, found)
         return found
 
@@ -59,7 +56,7 @@ class PreviousValues:
         for i in range(len(self._copies)) if chosen is None else chosen.tolist():
             self._copies[i] = None
         if chosen is not None:
-            self._freed[chosen] = True
+            self._freed[chosen], self._taken[chosen] = True, False
         self._lists.clear()
 
     def _copy_at(self, index: int) -> Tensor:
@@ -68,14 +65,29 @@ class PreviousValues:
         return copy
 
     def _copy(self, chosen: Indices, tensors: Tensors) -> None:
-        listed: Sequence[Tensor] = tensors.tensors if isinstance(tensors, TensorList) else tensors
-        for i, tensor in zip(chosen.tolist(), listed, strict=True):
-            copy = self._copies[i]
-            if copy is None or not _alike(copy, tensor):
-                self._copies[i] = torch.empty_like(tensor, requires_grad=False)
-                self._lists.clear()
-        copy_into(self.of(chosen), tensors)
+        known, found = self._lists.get(id(chosen), (None, None))
+        if known is not chosen or found is None or not _fits(found, tensors):
+            for i, tensor in zip(chosen.tolist(), listed(tensors), strict=True):
+                self._copies[i] = _memory_for(tensor, self._copies[i])
+            self._lists.clear()
+        copy_into(self.of(chosen), tensors, self._cache)
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+def _fits(copies: TensorList, tensors: Tensors) -> bool:
+    """Whether the memory of the last copies can be used again."""
+    if isinstance(tensors, TensorList):
+        one, other = copies.addresses(), tensors.addresses()
+        if (one.codes >= 0).all() and (one.codes == other.codes).all() and (one.counts == other.counts).all():
+            return True
+    pairs = zip(copies.tensors, listed(tensors), strict=True)
+    return all(_format(one) == _format(other) for one, other in pairs)
+
+
+def _memory_for(tensor: Tensor, before: Tensor | None) -> Tensor:
+    if before is not None and _format(before) == _format(tensor):
+        return before
+    return torch.empty_like(tensor, requires_grad=False)
+
+
+def _format(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device

@@ -8,27 +8,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-Result = TypeVar("Result")
+from normscope.live.untraced import untraced
+
 Hook = Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def untraced(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function, called by compiled code without being compiled; in other code nothing is added."""
-    aside: Callable[..., Result] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-
-    @wraps(function)
-    def call(*args: Any) -> Result:
-        return aside(*args) if is_compiling() else function(*args)
-
-    return call
 
 
 class StepHooks:

@@ -93,7 +93,7 @@ class TrainingWatch:
     def _gradients_ready(self, reached: Sequence[int]) -> None:
         start = time.perf_counter()
         with self.guard.doing("measuring gradients", in_record=True):
-            self.subject.recorder.measure_gradients(reached)
+            self.subject.recorder.gradients.measure(reached)
         self.pace.spend(start)
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -129,7 +129,7 @@ class TrainingWatch:
             recorder = self.subject.recorder
             if skips_step(optimizer):
                 recorder.reset()
-                recorder.forget_gradients()
+                recorder.gradients.forget()
                 return
             start = time.perf_counter()
             if self._due:
@@ -187,13 +187,13 @@ class TrainingWatch:
     # -- recording -------------------------------------------------------------------
 
     def _plan_step(self) -> None:
-        """Decide whether the next step will be recorded; hooks and memory are kept if the one after it is."""
+        """Decide whether the next step will be recorded; until then, no hooks and no copies are kept."""
         self._due = self.pace.due(self.step + 1)
-        if self._due and self.options.gradients:
-            self.subject.backward.arm()
-        elif not self._due and not self.pace.due(self.step + 2):
+        if not self._due:
             self.subject.backward.disarm()
             self.subject.recorder.release()
+        elif self.options.gradients:
+            self.subject.backward.arm()
 
     def _begin(self) -> None:
         """Before the first step of this process: delete later records, and record the state at step 0."""
@@ -213,7 +213,7 @@ class TrainingWatch:
         extra = np.array([float(self.guard.failed), float(changed), 0.0, 0.0])
         if self.publisher is not None:
             extra[2:] = self.pace.timing(start, self.publisher.delivery_time())
-        gradients_at, self.guard.failed = recorder.gradients_at, False
+        gradients_at, self.guard.failed = recorder.gradients.when, False
         try:
             record, (failures, changes, cost, elapsed) = recorder.combine(self.step, extra, first)
         finally:

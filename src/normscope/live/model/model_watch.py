@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import is_
+from itertools import chain
+from operator import is_, methodcaller
 from typing import Any
 
 from torch import nn
+
+_VALUES = methodcaller("values")
 
 
 class ModelWatch:
@@ -29,7 +32,7 @@ class ModelWatch:
 
 
 def _flat(registers: Iterable[dict[str, Any]]) -> list[Any]:
-    return [value for register in registers for value in register.values()]
+    return list(chain.from_iterable(map(_VALUES, registers)))
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:

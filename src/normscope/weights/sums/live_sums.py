@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from operator import is_
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,20 +48,20 @@ class TensorList:
     """Tensors that are summed again and again; their addresses are looked up only when they have moved.
 
     A parameter may get other memory at any time (`p.data = …`), so the addresses and sizes are compared at
-    every use, which takes a tenth of the time of looking up everything.
+    every use, which takes a fifth of the time of looking up everything; not if they are `fixed`.
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], fixed: bool = False) -> None:
         self.tensors = list(tensors)
+        self._fixed = fixed
         self._places: list[int] = []
         self._sizes: list[int] = []
         self._known: Addresses | None = None
 
-    def __len__(self) -> int:
-        return len(self.tensors)
-
     def addresses(self) -> Addresses:
-        """Where the tensors are now."""
+        """Where the tensors are now; the same object as long as they have not moved."""
+        if self._known is not None and self._fixed:
+            return self._known
         places = [t.data_ptr() for t in self.tensors]
         sizes = [t.numel() for t in self.tensors]
         if self._known is None or places != self._places or sizes != self._sizes:
@@ -72,48 +73,91 @@ class TensorList:
 Tensors: TypeAlias = Sequence[Tensor] | TensorList
 
 
-def sums_of(theta: Tensors, previous: Tensors | None = None, initial: Tensors | None = None) -> Array:
-    """The additive sums of each θ against its θ′ and θ₀: [tensors, 6], in the order of `Sums`."""
-    sides = (theta, previous, initial)
-    found = [None if side is None else _looked_up(side) for side in sides]
-    first = found[0]
+class _Table(NamedTuple):
+    """Rows for the kernel, which of them it can sum, and the addresses that they were made from."""
+
+    sources: tuple[Addresses | None, ...]
+    native: NDArray[np.bool_]
+    rows: Words
+    all_native: bool
+    small: bool
+    """Whether one thread does it fastest."""
+
+
+class SumCache:
+    """The tables of sums and copies that are made again and again, kept while no tensor has moved."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, int], _Table] = {}
+
+    def table(self, key: tuple[str, int], sources: tuple[Addresses | None, ...]) -> _Table:
+        """The table of these sources; made anew if one of them is not the object that it was."""
+        known = self._tables.get(key)
+        if known is None or not all(map(is_, sources, known.sources)):
+            known = self._tables[key] = _sum_table(sources)
+        return known
+
+
+def _sum_table(sources: tuple[Addresses | None, ...]) -> _Table:
+    first = sources[0]
     assert first is not None
-    table = np.zeros((len(first.codes), 5), dtype=np.int64)
-    table[:, 0], table[:, 1] = first.codes, first.counts
+    rows = np.zeros((len(first.codes), 5), dtype=np.int64)
+    rows[:, 0], rows[:, 1] = first.codes, first.counts
     native = first.codes >= 0
-    for column, side in enumerate(found, start=2):
+    for column, side in enumerate(sources, start=2):
         if side is not None:
-            table[:, column] = side.pointers
+            rows[:, column] = side.pointers
             if side is not first:
                 native &= (side.codes == first.codes) & (side.counts == first.counts)
-    if native.all():
-        return _native(table)
-    out = np.zeros((len(table), len(Sums._fields)))
-    if native.any():
-        out[native] = _native(table[native])
-    rest = np.flatnonzero(~native).tolist()
-    listed = [None if side is None else _listed(side) for side in sides]
-    out[rest] = _by_torch([tuple(s if s is None else s[i] for s in listed) for i in rest])
+    small = int(first.counts.sum()) <= PIECE
+    return _Table(sources, native, rows, bool(native.all()), small)
+
+
+def sums_of(
+    theta: Tensors,
+    previous: Tensors | None = None,
+    initial: Tensors | None = None,
+    cache: SumCache | None = None,
+) -> Array:
+    """The additive sums of each θ against its θ′ and θ₀: [tensors, 6], in the order of `Sums`."""
+    sides = (theta, previous, initial)
+    sources = tuple(None if side is None else _looked_up(side) for side in sides)
+    table = _sum_table(sources) if cache is None else cache.table(("sums", id(theta)), sources)
+    if table.all_native:
+        return _native(table.rows, table.small)
+    out = np.zeros((len(table.rows), len(Sums._fields)))
+    if table.native.any():
+        out[table.native] = _native(table.rows[table.native], table.small)
+    rest = np.flatnonzero(~table.native).tolist()
+    kept = [None if side is None else listed(side) for side in sides]
+    out[rest] = _by_torch([tuple(s if s is None else s[i] for s in kept) for i in rest])
     return out
 
 
-def copy_into(targets: Tensors, sources: Tensors) -> None:
+@torch.no_grad()
+def copy_into(targets: Tensors, sources: Tensors, cache: SumCache | None = None) -> None:
     """Copy every source to its target; on the CPU, at the speed of memory."""
-    to, source = _looked_up(targets), _looked_up(sources)
-    native = (to.codes >= 0) & (to.codes == source.codes) & (to.counts == source.counts)
-    if native.any():
-        sizes = source.counts * _WIDTHS[source.codes]
-        table = np.stack([to.pointers, source.pointers, sizes], axis=1)
-        _spread(_kernel.copy_many, _cut(table[native], 2, (0, 1), PIECE * 4, 1), 2)
-    for i in np.flatnonzero(~native).tolist():
-        _listed(targets)[i].copy_(_listed(sources)[i])
+    pair = _looked_up(sources), _looked_up(targets)
+    table = _sum_table(pair) if cache is None else cache.table(("copy", id(targets)), pair)
+    if table.native.any():
+        rows = table.rows if table.all_native else table.rows[table.native]
+        work = np.empty((len(rows), 3), dtype=np.int64)
+        work[:, 0], work[:, 1], work[:, 2] = rows[:, 3], rows[:, 2], rows[:, 1] * _WIDTHS[rows[:, 0]]
+        if table.small:
+            _kernel.copy_many(work.data)
+        else:
+            _spread(_kernel.copy_many, _cut(work, 2, (0, 1), PIECE * 4, 1), 2)
+    if not table.all_native:
+        for i in np.flatnonzero(~table.native).tolist():
+            listed(targets)[i].copy_(listed(sources)[i])
 
 
 def _looked_up(tensors: Tensors) -> Addresses:
     return tensors.addresses() if isinstance(tensors, TensorList) else _addresses(tensors)
 
 
-def _listed(tensors: Tensors) -> Sequence[Tensor]:
+def listed(tensors: Tensors) -> Sequence[Tensor]:
+    """The tensors themselves."""
     return tensors.tensors if isinstance(tensors, TensorList) else tensors
 
 
@@ -131,9 +175,9 @@ def _sums_many(rows: Any, out: Any) -> None:
     _kernel.sums_many(rows, out)
 
 
-def _native(table: Words) -> Array:
+def _native(table: Words, small: bool) -> Array:
     """The kernel's sums for rows (dtype, elements, θ, θ′, θ₀); long rows are cut into pieces."""
-    if int(table[:, 1].sum()) <= PIECE:
+    if small:
         out = np.empty((len(table), len(Sums._fields)))
         _sums_many(table, out)
         return out
@@ -200,6 +244,7 @@ def _beside(theta: Tensor, other: Tensor | None) -> Tensor | None:
     return other if other is None or other.device == theta.device else other.to(theta.device)
 
 
+@torch.no_grad()
 def _by_torch(items: Sequence[tuple[Any, ...]]) -> Array:
     found = [tensor_sums(theta, *(_beside(theta, other) for other in others)) for theta, *others in items]
     out = np.empty((len(found), len(Sums._fields)))

@@ -29,7 +29,7 @@ CREATE TABLE weight(
     stage TEXT NOT NULL, step INTEGER NOT NULL, prev_step INTEGER NOT NULL,
     tensor INTEGER NOT NULL REFERENCES tensor(id),
     sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
-    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
+    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL, origin INTEGER,
     PRIMARY KEY(stage, tensor, step, prev_step)) WITHOUT ROWID;
 CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
 CREATE TABLE saturation(
@@ -76,8 +76,13 @@ CREATE TABLE similarity(
     "optimizer": """
 CREATE TABLE optimizer(
     stage TEXT NOT NULL, step INTEGER NOT NULL, tensor INTEGER NOT NULL REFERENCES tensor(id),
-    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL,
+    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL, param_group INTEGER,
     PRIMARY KEY(stage, tensor, step)) WITHOUT ROWID;
+""",
+    "rate": """
+CREATE TABLE rate(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, param_group INTEGER NOT NULL, lr REAL, weight_decay REAL,
+    PRIMARY KEY(stage, param_group, step)) WITHOUT ROWID;
 """,
     "attention": """
 CREATE TABLE attention(
@@ -95,6 +100,8 @@ CREATE TABLE activation(
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.
 ADDED_COLUMNS = {
+    "weight": {"origin": "INTEGER"},
+    "optimizer": {"param_group": "INTEGER"},
     "saturation": {"settles_at": "REAL"},
     "head": {
         "converged": "INTEGER",
@@ -105,24 +112,6 @@ ADDED_COLUMNS = {
         "attends": "TEXT",
     },
 }
-
-
-def _upsert_weight(*names: str) -> str:
-    marks = ",".join("?" * (4 + len(names)))
-    return (
-        f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(names)}) VALUES({marks}) "
-        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
-    )
-
-
-# A scan and a monitor write different columns of a weight row, and leave the others as they are.
-UPSERT_SUMS = _upsert_weight("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
-UPSERT_LIVE = _upsert_weight(
-    "sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay"
-)
-
-LIVE_ROWS = "absmax IS NULL AND dot_init IS NULL"
-"""The condition for weight rows that a monitor wrote and no scan has completed."""
 
 
 def connect(path: Path, write: bool) -> sqlite3.Connection:
@@ -196,7 +185,8 @@ def add_missing_tables(db: sqlite3.Connection) -> None:
     for name in ADDED.keys() - existing:
         db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TEMP TABLE"))
     for name, columns in ADDED_COLUMNS.items():
-        if missing := _missing_columns(db, name, columns):
+        missing = _missing_columns(db, name, columns) if name in existing else ()
+        if missing:
             empty = ", ".join(f"NULL AS {column}" for column in missing)
             db.execute(f"CREATE TEMP VIEW {name} AS SELECT *, {empty} FROM main.{name}")
 

@@ -135,7 +135,13 @@ class Monitor:
                 self._put(Scalars(int(step), {name: _number(value) for name, value in values.items()}))
 
     def state_dict(self) -> dict[str, int]:
-        """What to save in a checkpoint, so that a resumed run continues in the same run file."""
+        """What to save in a checkpoint, so that a resumed run continues in the same run file.
+
+        What was recorded until now is written first: a process that is killed later has lost nothing before.
+        """
+        with self._guard("writing before a checkpoint"):
+            if self._publisher is not None:
+                self._publisher.save()
         return {"step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

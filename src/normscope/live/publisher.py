@@ -52,6 +52,10 @@ class Publisher:
                 log.warning("normscope: step %d: %s", alarm.step, alarm.message)
                 self.put(alarm)
 
+    def save(self) -> bool:
+        """Write to the run file what is queued; return whether that worked."""
+        return self.journal.save()
+
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds per destination; return whether everything has arrived."""
         arrived = [self.journal.outbox.flush(timeout), *(box.flush(timeout) for box in self._loggers)]

@@ -24,6 +24,7 @@ UPDATE = [COLUMN["dot"], COLUMN["sumsq_delta"]]
 GRADIENT_SUMS = [COLUMN["grad_sumsq"], COLUMN["grad_dot"]]
 GRADIENT = [*GRADIENT_SUMS, COLUMN["grad_nonfinite"], COLUMN["gradients"]]
 RATES = [COLUMN[name] for name in ("lr", "weight_decay", "kind", "momentum", "coupled", "grouped")]
+NOT_MEASURED = [COLUMN[name] for name in ("dot_init", "absmax", "param_group")]
 
 
 class Snapshot:
@@ -144,6 +145,7 @@ class Recorder:
         no_gradient = (values[:, COLUMN["gradients"]] == 0) | (values[:, COLUMN["grad_nonfinite"]] > 0)
         values[np.ix_(no_gradient, GRADIENT_SUMS)] = np.nan
         values[np.ix_(values[:, COLUMN["grouped"]] == 0, RATES[:2])] = np.nan
+        values[:, NOT_MEASURED] = np.nan
         if first or not self.updates:
             values[:, UPDATE] = np.nan
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from normscope.row_origin import SCANNED_ROWS
 from normscope.run import NO_PREVIOUS, Run
 from normscope.words import some
 
@@ -34,7 +35,8 @@ def uncompared(run: Run) -> list[str]:
 def another_start(run: Run) -> list[str]:
     """Sentences about distances that are not measured from the first checkpoint, because it is gone."""
     found = []
-    sql = "SELECT min(step) FROM weight WHERE stage = ? AND prev_step = ? AND dot_init IS NOT NULL"
+    measured = f"stage = ? AND prev_step = ? AND dot_init IS NOT NULL AND {SCANNED_ROWS}"
+    sql = f"SELECT min(step) FROM weight WHERE {measured}"
     for stage, steps in _steps(run).items():
         ((start,),) = run.query(sql, (stage, NO_PREVIOUS))
         if start is not None and start > steps[0]:

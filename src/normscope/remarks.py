@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from normscope.row_origin import LIVE_ROWS, SAME, SCANNED_ROWS
+from normscope.run_schema import LIVE_ROWS, SAME, SCANNED_ROWS
 from normscope.words import joined, natural_key, some
 
 if TYPE_CHECKING:

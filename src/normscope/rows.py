@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from normscope.training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
+from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
 
 __all__ = [
     "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES", "TABLE_OF",

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
-from normscope.row_origin import AT_ONCE, UPSERT_SUMS, upsert_live
 from normscope.rows import (
     NO_PREVIOUS,
     TABLE_OF,
@@ -37,10 +36,13 @@ from normscope.rows import (
     insertion,
 )
 from normscope.run_schema import (
+    AT_ONCE,
+    UPSERT_SUMS,
     add_missing_tables,
     check_identity,
     connect,
     keep_missing_tables,
+    upsert_live,
     write_empty,
 )
 from normscope.table import Table, Value

@@ -15,8 +15,8 @@ from normscope.errors import (
     UsageError,
 )
 from normscope.live.model.sharding import ParameterInfo, Ranks
-from normscope.row_origin import LIVE_ROWS, SCANNED_ROWS
 from normscope.run import Run
+from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
 from normscope.writer_lock import WriterLock
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.live.writing.journal_entries import COLUMNS, Array, Record
-from normscope.row_origin import APPLIED, KEY, LIVE_COLUMNS, SUMS
 from normscope.rows import NO_PREVIOUS, OptimizerRow
+from normscope.run_schema import APPLIED, KEY, LIVE_COLUMNS, SUMS
 
 SETTINGS = ("kind", "momentum", "coupled", "param_group")
 """The columns of a record that the table `optimizer` has, written when they change."""

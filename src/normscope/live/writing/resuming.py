@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.remarks import BREAKS, Abandoned, read_abandoned, write_abandoned
-from normscope.row_origin import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
 from normscope.run import Run, TensorRow
+from normscope.run_schema import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
 from normscope.words import some
 
 RESUMED = "monitor.resumed"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from normscope.row_origin import SCANNED_ROWS
 from normscope.run import NO_PREVIOUS, Run
+from normscope.run_schema import SCANNED_ROWS
 from normscope.words import some
 
 SHOWN = 3

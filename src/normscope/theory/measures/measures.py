@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
-from normscope.row_origin import SCANNED_ROWS
 from normscope.run import NO_PREVIOUS, Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.theory.measures import formulas
-from normscope.theory.measures.start_point import from_one_start
 from normscope.theory.measures.time_series import Series
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
 from normscope.words import by_layer
@@ -242,7 +241,7 @@ def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
     sumsq = dense(table[:, 3], every)
     dot, delta = dense(table[:, 5], paired), dense(table[:, 6], paired)
     known, scanned = ~np.isnan(table[:, 7]), table[:, 8] > 0
-    init, first = from_one_start(
+    init, first = formulas.from_one_start(
         steps, sumsq, dense(table[:, 7], known & scanned), dense(table[:, 7], known & ~scanned)
     )
     before = _rows_of(sumsq, steps, previous)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from normscope.checkpoints.base import Checkpoint
-from normscope.row_origin import SCANNED_ROWS
 from normscope.run import Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.weights.inventory.absent_ties import PEEK, equal_bytes
 from normscope.words import some
 

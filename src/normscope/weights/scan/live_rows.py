@@ -6,8 +6,8 @@ import math
 
 from normscope.checkpoints.base import Tensor
 from normscope.errors import AnotherSeries
-from normscope.row_origin import LIVE_ROWS
 from normscope.run import Run
+from normscope.run_schema import LIVE_ROWS
 from normscope.weights.scan.plan import Chain
 from normscope.weights.scan.scan_stage import ScanStage
 from normscope.weights.scan.walk import Part, walk

@@ -14,8 +14,8 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 from normscope.remarks import LeftOut
-from normscope.row_origin import SCANNED_ROWS
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.table import Value
 from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
 from normscope.weights.inventory.renamed_checkpoint import stored_name

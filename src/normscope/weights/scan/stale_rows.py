@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from normscope.remarks import read_abandoned, write_abandoned
-from normscope.row_origin import ONLY_SCANNED, SCANNED_ROWS
 from normscope.run import NO_PREVIOUS, Run
+from normscope.run_schema import ONLY_SCANNED, SCANNED_ROWS
 from normscope.words import some
 
 

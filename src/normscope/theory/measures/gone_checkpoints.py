@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from normscope.run import NO_PREVIOUS, Run
-from normscope.run_schema import SCANNED_ROWS
+from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
 
 SHOWN = 3
@@ -43,6 +43,21 @@ def another_start(run: Run) -> list[str]:
             found.append(
                 f"step {steps[0]}{_of(stage)}, the first checkpoint, is gone: distances are measured from "
                 f"step {start}, the first that is left, and are unknown before it"
+            )
+    return found
+
+
+def two_starts(run: Run) -> list[str]:
+    """Sentences about distances that a monitor recorded and that are left out, because θ₀ is another."""
+    measured = "SELECT min(step) FROM weight WHERE stage = ? AND dot_init IS NOT NULL AND"
+    found = []
+    for stage in run.stages():
+        ((start,),) = run.query(f"{measured} {SCANNED_ROWS}", (stage,))
+        ((live,),) = run.query(f"{measured} {LIVE_ROWS}", (stage,))
+        if start and live is not None:
+            found.append(
+                f"distances{_of(stage)} are measured from step {start}, the first checkpoint; those that the "
+                "monitor recorded are measured from step 0, and are left out"
             )
     return found
 

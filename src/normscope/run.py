@@ -233,6 +233,15 @@ class Run:
         except sqlite3.Error as error:
             raise RunFileError(f"cannot read {self.path}: {error}") from error
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read what was there at one moment, whatever is written meanwhile; a writer waits until the end."""
+        self.query("BEGIN")
+        try:
+            yield
+        finally:
+            self._rollback()
+
     @property
     def meta(self) -> dict[str, Any]:
         """Provenance: command, versions, seed, config, source."""

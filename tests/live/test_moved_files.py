@@ -99,6 +99,7 @@ train(model, optimizer, 2)
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
     path = tmp_path / "out" / "run.db"
     path.parent.mkdir()

@@ -19,6 +19,7 @@ from normscope.live.writing.journal_entries import COLUMNS, JournalEntry, Note, 
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.live.writing.record_rows import SettingChanges, stack, weight_rows
 from normscope.live.writing.resuming import Rewind, rewind, write_alarms
+from normscope.live.writing.thinning import Lost, Thinning
 from normscope.run import Run, ScalarRow
 from normscope.weights.tensor_rows import add_tensors
 from normscope.writer_lock import WriterLock
@@ -37,26 +38,6 @@ CACHE = 32 << 10
 """Kilobytes of pages that SQLite keeps, so that a transaction need not be written before its end."""
 LOST = "monitor.lost"
 """The key of the sentence in the run file's metadata that says what could not be kept in memory."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """How many entries could not be kept in memory, and of which steps."""
-
-    number: int = 0
-    first: int = 0
-    last: int = 0
-
-    def with_steps(self, steps: Sequence[int]) -> Lost:
-        """The same, with the entries of these steps."""
-        known = (*steps, *((self.first, self.last) if self.number else ()))
-        return Lost(self.number + len(steps), min(known), max(known)) if known else self
-
-    def __str__(self) -> str:
-        return (
-            f"{self.number} records and logged values of steps {self.first} to {self.last} were dropped, "
-            f"because the file could not be written and they did not fit in {MEMORY >> 20} MB of memory"
-        )
 
 
 @dataclass
@@ -79,7 +60,7 @@ class Journal:
         self._place = FilePlace(self.path, self.lock)
         self._writing = threading.Lock()
         self._settings = SettingChanges(self.kinds, self.stage)
-        self._lost, self._lost_written = Lost(), Lost()
+        self._thin, self._lost_written = Thinning(), Lost()
         number = max(1, len(self.parameters))
         self.outbox: Outbox[JournalEntry] = Outbox(
             self._write,
@@ -133,7 +114,7 @@ class Journal:
     def _write(self, entries: Sequence[JournalEntry]) -> None:
         with self._writing:
             remarks: list[str] = []
-            lost = self._lost
+            lost = self._thin.lost
             try:
                 run = self._ready()
                 with run.transaction():
@@ -187,21 +168,6 @@ class Journal:
 
     def _counted(self, entry: Rewind) -> Rewind:
         return entry if entry.sumsq is None else Rewind(entry.step, entry.sumsq[self._kept])
-
-    def _thin(self, entries: Sequence[JournalEntry]) -> list[JournalEntry]:
-        """Every second record and every second logging of scalars, with the newest, and all other entries."""
-        kept: list[JournalEntry] = []
-        dropped: list[int] = []
-        drop = {Record: True, Scalars: True}
-        for entry in reversed(entries):
-            if isinstance(entry, Record | Scalars):
-                drop[type(entry)] = not drop[type(entry)]
-                if drop[type(entry)]:
-                    dropped.append(entry.step)
-                    continue
-            kept.append(entry)
-        self._lost = self._lost.with_steps(dropped)
-        return kept[::-1]
 
     # -- the file ----------------------------------------------------------------------
 

@@ -18,20 +18,35 @@ ABANDONED = 24 * 3600.0
 
 
 @contextmanager
-def atomic_write(target: Path) -> Iterator[Path]:
+def atomic_write(target: Path, *, replace: bool = True) -> Iterator[Path]:
     """Give a temporary path beside `target`; move it there at the end, or delete it after an exception.
 
-    Each call has a path of its own. What killed processes left for this target is removed.
+    Each call has a path of its own. What killed processes left for this target is removed. Without
+    `replace`, a file that is there at the end stays, and FileExistsError is raised.
     """
     stem = _stem(target)
     part = target.with_name(f"{stem}{os.getpid()}-{_machine()}-{os.urandom(4).hex()}.part")
     try:
         _remove_abandoned(target.parent, stem)
         yield part
-        part.replace(target)
+        if replace:
+            part.replace(target)
+        else:
+            _move_to_free(part, target)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _move_to_free(part: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(part)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: nobody can be excluded in between
+        if target.exists():
+            raise FileExistsError(f"{target} exists") from None
+        part.replace(target)
 
 
 def process_alive(pid: int) -> bool:

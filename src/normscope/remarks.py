@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from normscope.run_schema import LIVE_ROWS
+from normscope.run_schema import LIVE_ROWS, SAME, SCANNED_ROWS
 from normscope.words import joined, natural_key, some
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ SOURCES = "sources"
 """The key of the places of the series in the metadata; a file of an earlier release has none."""
 BREAKS, ABANDONED = "monitor.breaks", "monitor.abandoned"
 """Keys in the metadata, by stage: where a live run was resumed with other parameters, and `Abandoned`."""
-SAME = 2e-5
-"""How far two sums of the same squares may differ, relatively."""
 SURE = 0.5
 """A series is sound if every finding has a lower confidence than this; such findings are hints."""
 
@@ -212,7 +210,7 @@ def came_again(run: Run, stage: str, step: int) -> bool | None:
     """Whether a live run has the sums of the scanned checkpoint; None if it recorded nothing there."""
     rows = "weight WHERE stage = ? AND step = ?"
     live = dict(run.query(f"SELECT tensor, sumsq FROM {rows} AND {LIVE_ROWS}", (stage, step)))
-    scanned = run.query(f"SELECT tensor, sumsq FROM {rows} AND absmax IS NOT NULL", (stage, step))
+    scanned = run.query(f"SELECT tensor, sumsq FROM {rows} AND {SCANNED_ROWS}", (stage, step))
     pairs = [(live[tensor], sumsq) for tensor, sumsq in scanned if tensor in live]
     return all(math.isclose(*pair, rel_tol=SAME) for pair in pairs) if pairs else None
 

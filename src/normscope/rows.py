@@ -7,6 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
+
+__all__ = [
+    "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES", "TABLE_OF",
+    "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures", "HeadRow",
+    "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
+    "SimilarityMeasures", "SimilarityRow", "TensorRow", "WeightRow", "insertion", "step_key",
+]  # fmt: skip
+
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
 
 
@@ -238,68 +247,6 @@ class MeasureRow:
     stage: str = ""
 
 
-@dataclass(frozen=True)
-class OptimizerRow:
-    """Which optimizer updates a tensor from one step on, written when it changes.
-
-    `kind` is the optimizer's class, `momentum` its β (Adam's β₁), None if unknown. `coupled` says that weight
-    decay is added to the gradient.
-
-    >>> ns.OptimizerRow(step=1, tensor=0, kind="AdamW", momentum=0.9, coupled=False).kind
-    'AdamW'
-    """
-
-    step: int
-    tensor: int
-    kind: str
-    momentum: float | None
-    coupled: bool
-    stage: str = ""
-
-
-@dataclass(frozen=True)
-class AttentionRow:
-    """How sharply one head of a model in training attends at one step.
-
-    `logit` is its largest attention score before softmax, `entropy` the mean entropy of its attention rows
-    in nats, `relative_entropy` the mean of each row's entropy divided by that of equal weights, over rows
-    with at least two visible positions. `source` says on what: the "probe" batch, or the "training" batch.
-
-    >>> ns.AttentionRow(500, "h.0.attn", 1, 3, 7.5, entropy=1.1, relative_entropy=0.4, source="probe").logit
-    7.5
-    """
-
-    step: int
-    module: str
-    layer: int
-    head: int
-    logit: float
-    entropy: float
-    relative_entropy: float | None
-    source: str
-    stage: str = ""
-
-
-@dataclass(frozen=True)
-class ActivationRow:
-    """The size of a model's activations at one step: the mean over tokens of a vector's norm.
-
-    `kind` is "residual" for the residual stream after a layer (layer 0: before the first), "output" for
-    the output logits.
-
-    >>> ns.ActivationRow(500, "residual", "h.0", 1, norm=12.5, tokens=400).layer
-    1
-    """
-
-    step: int
-    kind: str
-    module: str
-    layer: int
-    norm: float
-    tokens: int
-    stage: str = ""
-
-
 Row = (
     CheckpointRow
     | WeightRow
@@ -309,6 +256,7 @@ Row = (
     | ScalarRow
     | MeasureRow
     | OptimizerRow
+    | RateRow
     | AttentionRow
     | ActivationRow
 )
@@ -321,6 +269,7 @@ TABLE_OF: dict[type, str] = {
     ScalarRow: "scalar",
     MeasureRow: "measure",
     OptimizerRow: "optimizer",
+    RateRow: "rate",
     AttentionRow: "attention",
     ActivationRow: "activation",
 }

@@ -11,11 +11,14 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
@@ -33,13 +36,13 @@ from normscope.rows import (
     insertion,
 )
 from normscope.run_schema import (
-    LIVE_ROWS,
-    UPSERT_LIVE,
+    AT_ONCE,
     UPSERT_SUMS,
     add_missing_tables,
     check_identity,
     connect,
     keep_missing_tables,
+    upsert_live,
     write_empty,
 )
 from normscope.table import Table, Value
@@ -89,6 +92,14 @@ class Run:
             return cls(target, write=True)
         finally:
             lock.release()
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the open file to a path, also if it was deleted after it was opened."""
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                self._db.backup(copy)
+        except sqlite3.Error as error:
+            raise RunFileError(f"cannot copy {self.path} to {path}: {error}") from error
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -147,12 +158,15 @@ class Run:
         """
         self._change_many(UPSERT_SUMS, rows)
 
-    def write_live(self, rows: Iterable[Sequence[Value]]) -> None:
-        """Write the record of a monitor: tuples (stage, step, prev_step, tensor, its eight columns).
+    def write_live(self, stage: str, rows: NDArray[np.float64]) -> None:
+        """Write records of a monitor, [rows, LIVE_COLUMNS]; NaN is stored as NULL.
 
-        An existing row keeps its other columns: ⟨θ₀, θ⟩ and the maximum come only from a scan.
+        Rows in the order of their keys (tensor, then step) are written fastest. Where a scan has
+        measured the same parameters, its sums stay.
         """
-        self._change_many(UPSERT_LIVE, rows)
+        for start in range(0, len(rows), AT_ONCE):
+            chunk = rows[start : start + AT_ONCE]
+            self._change(upsert_live(len(chunk)), [stage, *chunk.ravel().tolist()])
 
     def set_meta(self, key: str, value: Any) -> None:
         """Store one provenance entry as JSON."""
@@ -177,17 +191,6 @@ class Run:
         """Store a JSON document that belongs to the run (an attention map, a scaling curve, …)."""
         self._change("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))
 
-    def forget_sums(self, stage: str, step: int | None = None) -> None:
-        """Mark the sums of a stage as missing, so that the next scan computes them again.
-
-        With `step`, only the sums that involve that step.
-        """
-        sql = "UPDATE weight SET dot_init = NULL WHERE stage = ?"
-        if step is None:
-            self._change(sql, (stage,))
-        else:
-            self._change(f"{sql} AND ? IN (step, prev_step)", (stage, step))
-
     def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
         """Delete the values of plugin measures at these steps of a stage, to be measured again."""
         for step in steps:
@@ -197,27 +200,15 @@ class Run:
         """Delete the rows of a table for which a condition of SQL holds."""
         self._change(f"DELETE FROM {table} WHERE {condition}", values)
 
+    def update_rows(self, table: str, values: str, condition: str, given: Sequence[Value] = ()) -> None:
+        """Assign values to the rows of a table for which a condition of SQL holds."""
+        self._change(f"UPDATE {table} SET {values} WHERE {condition}", given)
+
     def delete_after(self, step: int, stage: str = "") -> None:
         """Delete everything recorded after `step`, when training resumes from there."""
         for table in TABLE_OF.values():
             self.delete_rows(table, "stage = ? AND step > ?", (stage, step))
         self.delete_rows("similarity", "stage = ? AND other_step > ?", (stage, step))
-
-    def delete_live_after(self, step: int, stage: str = "") -> tuple[int, int]:
-        """Delete what a monitor recorded after `step`; return the number of rows and of steps.
-
-        After step 0 means all: a training that begins anew has other parameters at step 0. Scanned
-        sums stay (only a scan writes the maximum); of a row that has both, the columns of the scan.
-        """
-        after, where = "stage = ? AND step > ?", (stage, step or -1)
-        live = f"{after} AND {LIVE_ROWS}"
-        (found,) = self.query(f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {live}", where)
-        self.delete_rows("weight", live, where)
-        cleared = "grad_sumsq = NULL, grad_dot = NULL, lr = NULL, weight_decay = NULL"
-        self._change(f"UPDATE weight SET {cleared} WHERE {after}", where)
-        for table in ("optimizer", "scalar"):
-            self.delete_rows(table, after, (stage, step))
-        return found
 
     def delete_network(self, step: int, stage: str = "") -> None:
         """Delete what was measured by running the model of one step, before it is measured again."""
@@ -241,6 +232,15 @@ class Run:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise RunFileError(f"cannot read {self.path}: {error}") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read what was there at one moment, whatever is written meanwhile; a writer waits until the end."""
+        self.query("BEGIN")
+        try:
+            yield
+        finally:
+            self._rollback()
 
     @property
     def meta(self) -> dict[str, Any]:

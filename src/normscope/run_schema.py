@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 from normscope.atomic_write import atomic_write
@@ -29,7 +30,7 @@ CREATE TABLE weight(
     stage TEXT NOT NULL, step INTEGER NOT NULL, prev_step INTEGER NOT NULL,
     tensor INTEGER NOT NULL REFERENCES tensor(id),
     sumsq REAL, dot REAL, sumsq_delta REAL, dot_init REAL, absmax REAL, nonfinite INTEGER,
-    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL,
+    grad_sumsq REAL, grad_dot REAL, lr REAL, weight_decay REAL, origin INTEGER,
     PRIMARY KEY(stage, tensor, step, prev_step)) WITHOUT ROWID;
 CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL);
 CREATE TABLE saturation(
@@ -76,8 +77,13 @@ CREATE TABLE similarity(
     "optimizer": """
 CREATE TABLE optimizer(
     stage TEXT NOT NULL, step INTEGER NOT NULL, tensor INTEGER NOT NULL REFERENCES tensor(id),
-    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL,
+    kind TEXT NOT NULL, momentum REAL, coupled INTEGER NOT NULL, param_group INTEGER,
     PRIMARY KEY(stage, tensor, step)) WITHOUT ROWID;
+""",
+    "rate": """
+CREATE TABLE rate(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, param_group INTEGER NOT NULL, lr REAL, weight_decay REAL,
+    PRIMARY KEY(stage, param_group, step)) WITHOUT ROWID;
 """,
     "attention": """
 CREATE TABLE attention(
@@ -95,6 +101,8 @@ CREATE TABLE activation(
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.
 ADDED_COLUMNS = {
+    "weight": {"origin": "INTEGER"},
+    "optimizer": {"param_group": "INTEGER"},
     "saturation": {"settles_at": "REAL"},
     "head": {
         "converged": "INTEGER",
@@ -107,22 +115,69 @@ ADDED_COLUMNS = {
 }
 
 
-def _upsert_weight(*names: str) -> str:
-    marks = ",".join("?" * (4 + len(names)))
+# -- who wrote a weight row ------------------------------------------------------------
+#
+# A row that both a monitor and a scan wrote has the sums of the scan beside the gradients and rates of the
+# monitor. Rows of earlier releases have no origin: then a monitor wrote no maximum and no ⟨θ₀, θ⟩, and a
+# scan no gradients and no rates.
+
+MONITOR, SCAN = 1, 2
+
+ORIGIN = (
+    f"coalesce(origin, CASE WHEN absmax IS NULL AND dot_init IS NULL THEN {MONITOR} "
+    f"WHEN grad_sumsq IS NULL AND lr IS NULL THEN {SCAN} ELSE {MONITOR | SCAN} END)"
+)
+"""The origin of a weight row, also in a file of an earlier release."""
+LIVE_ROWS = f"{ORIGIN} = {MONITOR}"
+"""The condition for weight rows that a monitor wrote and no scan."""
+SCANNED_ROWS = f"({ORIGIN} & {SCAN}) != 0"
+"""The condition for weight rows whose sums are those of a saved checkpoint."""
+ONLY_SCANNED = f"{ORIGIN} = {SCAN}"
+"""The condition for weight rows that a scan wrote and no monitor."""
+BOTH = f"{ORIGIN} = {MONITOR | SCAN}"
+"""The condition for weight rows that a monitor and a scan wrote."""
+
+KEY = ("step", "prev_step", "tensor")
+SUMS = ("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
+APPLIED = ("grad_sumsq", "grad_dot", "lr", "weight_decay")
+"""What only a monitor writes."""
+LIVE_COLUMNS = (*KEY, *SUMS, *APPLIED)
+"""What a monitor writes, in the order of `Run.write_live`."""
+AT_ONCE = 64
+"""Rows in one statement of a monitor. SQLite's thread then runs 100 µs without Python's lock."""
+SAME = 2e-5
+"""How far two sums of the same squares may differ, relatively."""
+
+_COLUMNS = f"stage, {', '.join((*KEY, *SUMS))}"
+UPSERT_SUMS = (
+    f"INSERT INTO weight({_COLUMNS}, origin) VALUES({','.join('?' * 10)}, {SCAN}) ON CONFLICT DO UPDATE "
+    f"SET {', '.join(f'{name} = excluded.{name}' for name in SUMS)}, origin = {ORIGIN} | {SCAN}"
+)
+"""Write the sums of a scan; an existing row keeps what only a monitor writes."""
+
+CLEAR_APPLIED = f"{', '.join(f'{name} = NULL' for name in APPLIED)}, origin = {SCAN}"
+"""The assignments that make a row of both one of the scan alone."""
+
+
+@cache
+def upsert_live(rows: int) -> str:
+    """The statement that writes this many rows of a monitor.
+
+    Where a scan has measured the same parameters at that step, its sums stay and the row is of both. If the
+    parameters are others, the scan's belong to a training that went back: the row is the monitor's alone.
+    """
+    same = f"{SCANNED_ROWS} AND abs(excluded.sumsq - sumsq) <= {SAME} * sumsq"
+    sums = ", ".join(f"{name} = CASE WHEN {same} THEN {name} ELSE excluded.{name} END" for name in SUMS)
+    applied = ", ".join(f"{name} = excluded.{name}" for name in APPLIED)
+    row = f"(?1,{','.join('?' * len(LIVE_COLUMNS))},{MONITOR})"
     return (
-        f"INSERT INTO weight(stage, step, prev_step, tensor, {', '.join(names)}) VALUES({marks}) "
-        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
+        f"INSERT INTO weight(stage, {', '.join(LIVE_COLUMNS)}, origin) VALUES{','.join([row] * rows)} "
+        f"ON CONFLICT DO UPDATE SET {sums}, {applied}, "
+        f"origin = CASE WHEN {same} THEN {MONITOR | SCAN} ELSE {MONITOR} END"
     )
 
 
-# A scan and a monitor write different columns of a weight row, and leave the others as they are.
-UPSERT_SUMS = _upsert_weight("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite")
-UPSERT_LIVE = _upsert_weight(
-    "sumsq", "dot", "sumsq_delta", "nonfinite", "grad_sumsq", "grad_dot", "lr", "weight_decay"
-)
-
-LIVE_ROWS = "absmax IS NULL AND dot_init IS NULL"
-"""The condition for weight rows that a monitor wrote and no scan has completed."""
+# -- opening and creating ---------------------------------------------------------------
 
 
 def connect(path: Path, write: bool) -> sqlite3.Connection:
@@ -196,7 +251,8 @@ def add_missing_tables(db: sqlite3.Connection) -> None:
     for name in ADDED.keys() - existing:
         db.execute(ADDED[name].replace("CREATE TABLE", "CREATE TEMP TABLE"))
     for name, columns in ADDED_COLUMNS.items():
-        if missing := _missing_columns(db, name, columns):
+        missing = _missing_columns(db, name, columns) if name in existing else ()
+        if missing:
             empty = ", ".join(f"NULL AS {column}" for column in missing)
             db.execute(f"CREATE TEMP VIEW {name} AS SELECT *, {empty} FROM main.{name}")
 

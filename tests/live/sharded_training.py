@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from normscope.anatomy import unwrapped
-from normscope.live import recorder
 from normscope.live.monitor import Monitor
+from normscope.live.recording import recorder
 from normscope.schedule import at_steps
 from normscope.weights.sums import live_sums
 from tests.groups import leave_group

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import UsageError
-from normscope.live import previous_values
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
+from normscope.live.recording import previous_values
 from normscope.run import NO_PREVIOUS, Run
 from normscope.schedule import at_steps, every
 from normscope.weights.sums import live_sums

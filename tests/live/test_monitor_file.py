@@ -20,6 +20,7 @@ from torch import nn
 from normscope.errors import AnotherSeries, RunFileBusy, UsageError
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
+from normscope.live.writing.resuming import delete_live_after
 from normscope.remarks import unsound_sentence
 from normscope.run import CheckpointRow, Run, SaturationRow, ScalarRow
 from normscope.schedule import at_steps, every
@@ -168,10 +169,10 @@ def test_resuming_deletes_only_live_rows_and_says_how_many(
     scan(tmp_path / "c", path).close()
     with Run.create(path) as run, run.transaction():
         run.write([SaturationRow(5, "h.0", 0, 0.5, 0.1, 100, 1024.0, True)])
-    scanned = "SELECT step, prev_step, tensor, sumsq, dot, dot_init, absmax FROM weight WHERE absmax NOT NULL"
+    scanned = "SELECT step, prev_step, tensor, sumsq, dot, dot_init, absmax FROM weight WHERE origin & 2"
     with Run(path) as run:
         kept = run.query(scanned), run.checkpoints(), run.query("SELECT * FROM saturation")
-        sql = "SELECT count(*) FROM weight WHERE absmax IS NULL AND dot_init IS NULL AND step > 3"
+        sql = "SELECT count(*) FROM weight WHERE origin = 1 AND step > 3"
         ((live,),) = run.query(sql)
 
     with pytest.raises(
@@ -251,7 +252,7 @@ def test_deleting_live_rows_in_a_run_file(tmp_path: Path) -> None:
             run.write(
                 [CheckpointRow(9, "step9", "a/step9"), ScalarRow(0, "loss", 1.0), ScalarRow(9, "loss", 1.0)]
             )
-            assert run.delete_live_after(0) == (0, 0)
+            assert delete_live_after(run, 0) == (0, 0)
         assert len(run.checkpoints()) == 1
         assert run.query("SELECT step FROM scalar") == [(0,)]
 

@@ -141,7 +141,7 @@ def test_a_failure_while_measuring(
 ) -> None:
     model, optimizer, monitor = monitored(tmp_path / "run.db")
     train(model, optimizer, 1)
-    monkeypatch.setattr("normscope.live.previous_values.copy_into", None)
+    monkeypatch.setattr("normscope.live.recording.previous_values.copy_into", None)
     train(model, optimizer, 3)
     assert monitor.step == 4
     monitor.close()

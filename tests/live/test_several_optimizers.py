@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from normscope.live.hooks.step_cycle import StepCycle
 from normscope.live.monitor import Monitor
-from normscope.live.step_cycle import StepCycle
 from normscope.schedule import every
 from tests.live.small_training import rows
 

@@ -33,7 +33,7 @@ class NormCallback(MonitorCallback, TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What the Trainer stores in a checkpoint: the optimizer steps made."""
-        return {"args": {}, "attributes": {"step": self.monitor.step if self.monitor else 0}}
+        return {"args": {}, "attributes": self.monitor.state_dict() if self.monitor else {"step": 0}}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> NormCallback:

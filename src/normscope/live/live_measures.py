@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import SCOPES, in_scope, scope_used
 from normscope.live.alarms.alarms import RecordSummary
-from normscope.live.writing.journal import Record
+from normscope.live.writing.journal_entries import Record
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LiveSums

@@ -21,7 +21,8 @@ from normscope.live.monitor_options import MonitorFields, MonitorOptions, with_f
 from normscope.live.pace import Pace
 from normscope.live.publisher import Publisher
 from normscope.live.training_watch import TrainingWatch
-from normscope.live.writing.journal import Journal, Scalars
+from normscope.live.writing.journal import Journal
+from normscope.live.writing.journal_entries import Scalars
 from normscope.live.writing.live_file import claim_run_file
 from normscope.live.writing.outbox import TIMEOUT
 from normscope.option_checks import check_kind
@@ -70,12 +71,11 @@ class Monitor:
         pace, optimizers, ranks = Pace(schedule, options.step), optimizers_of(optimizer), Ranks.current()
         meet(ranks.rank, ranks.world, options.rank_timeout)
         self._watch = watch = TrainingWatch(model, optimizers, pace, options)
-        subject, infos = watch.subject, watch.subject.layout.infos
-        lock = claim_run_file(run, ranks, infos, options.stage, options.step)
+        lock = claim_run_file(run, ranks, watch.subject.layout.infos, options.stage, options.step)
         measures = watch.measures()
         self.scope = measures.scope  # which parameters `latest` counts: body, all, or all (no body)
         meta = {"monitor": self._provenance(schedule, ranks)}
-        journal = Journal(run, infos, options.stage, subject.skipped, meta, lock, subject.kinds)
+        journal = Journal(run, watch.inventory(), options.stage, meta, lock)
         self._publisher = Publisher(journal, measures, options) if ranks.rank == 0 else None
         self._logged, self._logs = -1, 0
         watch.start(self._publisher)
@@ -118,7 +118,13 @@ class Monitor:
                 self._publisher.put(Scalars(int(step), numbers))
 
     def state_dict(self) -> dict[str, int]:
-        """What to save in a checkpoint, so that a resumed run continues in the same run file."""
+        """What to save in a checkpoint, so that a resumed run continues in the same run file.
+
+        What was recorded until now is written first: a process that is killed later has lost nothing before.
+        """
+        with self._watch.guard.doing("writing before a checkpoint"):
+            if self._publisher is not None:
+                self._publisher.save()
         return {"step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

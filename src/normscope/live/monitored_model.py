@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normscope.errors import NormscopeError, UsageError
-from normscope.live.gradients import EndOfBackward
+from normscope.live.hooks.end_of_backward import EndOfBackward
 from normscope.live.model.model_watch import ModelWatch
 from normscope.live.model.optimizer_inspection import kind_of, updates_any
 from normscope.live.model.sharding import Layout, Ranks, gradient_leaves, local_parameters
-from normscope.live.recorder import Recorder
+from normscope.live.recording.recorder import Recorder
 from normscope.words import some
 
 SAMPLED = 8

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from normscope.live.alarms.alarms import AlarmDetector
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
-from normscope.live.writing.journal import Journal, JournalEntry, Note, Record
+from normscope.live.writing.journal import Journal
+from normscope.live.writing.journal_entries import JournalEntry, Note, Record
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 
 AFTER_CLIPPING = (
@@ -55,6 +56,10 @@ class Publisher:
             for alarm in self._alarms.check(self._measures.summary(record)):
                 log.warning("normscope: step %d: %s", alarm.step, alarm.message)
                 self.put(alarm)
+
+    def save(self) -> bool:
+        """Write to the run file what is queued; return whether that worked."""
+        return self.journal.save()
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds per destination; return whether everything has arrived."""

@@ -16,6 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from normscope.live.guard import Guard
+from normscope.live.hooks.step_cycle import StepCycle
+from normscope.live.hooks.step_hooks import StepHooks, with_closure
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.model.optimizer_inspection import kind_of, skips_step
 from normscope.live.model.sharding import Ranks, tied_names
@@ -23,10 +25,9 @@ from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
 from normscope.live.pace import Pace
 from normscope.live.publisher import Publisher
-from normscope.live.recorder import Recorder, sums_now
-from normscope.live.step_cycle import StepCycle
-from normscope.live.step_hooks import StepHooks, with_closure
-from normscope.live.writing.journal import Inventory, JournalEntry
+from normscope.live.recording.rate_watch import RateWatch
+from normscope.live.recording.recorder import Recorder, sums_now
+from normscope.live.writing.journal_entries import Inventory, JournalEntry, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows
 from normscope.words import some
@@ -50,6 +51,7 @@ class TrainingWatch:
         self.publisher: Publisher | None = None
         self.begun = self._stale = False
         self._versions = self.subject.versions()
+        self._rates = RateWatch()
 
     def start(self, publisher: Publisher | None) -> None:
         """Register the hooks; records go to the publisher, which only rank 0 has."""
@@ -67,6 +69,7 @@ class TrainingWatch:
     def rewind(self, step: int) -> None:
         """Training continues from this step."""
         self.step = step
+        self._rates.forget()
         if self.begun:
             self._put(Rewind(step))
         self.pace.rewind(step)
@@ -77,6 +80,10 @@ class TrainingWatch:
         infos = self.subject.layout.infos
         tensors = tensor_rows(infos, tied_names(infos), known={})
         return LiveMeasures(tensors, self.options.groups, self.options.scope)
+
+    def inventory(self) -> Inventory:
+        """The parameters that records are about."""
+        return Inventory(self.subject.layout.infos, self.subject.skipped, self.subject.kinds)
 
     def check_steps_arrive(self) -> None:
         """Warn if the parameters change again and again and no step of a known optimizer is seen."""
@@ -100,6 +107,7 @@ class TrainingWatch:
         with self.guard.doing("preparing a record"):
             if not self.begun:
                 self._begin()
+            self._note_rates()
             if not self._due:
                 return None
             start = time.perf_counter()
@@ -230,6 +238,12 @@ class TrainingWatch:
             self._follow()
         self.pace.finish(end)
 
+    def _note_rates(self) -> None:
+        if self.publisher is not None:
+            rows = self._rates.rows(self._cycle.optimizers, self.step + 1, self._due)
+            if rows:
+                self._put(RateChanges(rows))
+
     def _put(self, entry: JournalEntry) -> None:
         if self.publisher is not None:
             self.publisher.put(entry)
@@ -243,11 +257,12 @@ class TrainingWatch:
     def _follow(self) -> None:
         """Go on with the model as it is now; every rank calls this at the same step."""
         before, self._stale = self.subject, False
+        self._rates.forget()
         now = self._look_at(before.model)
         before.backward.disarm()
         now.recorder.continue_from(before.recorder)
         self.subject = now
-        self._put(Inventory(now.layout.infos, now.skipped, now.kinds))
+        self._put(self.inventory())
         if self.publisher is not None:
             self.publisher.measure_with(self.measures())
         if differences := now.differences(before):

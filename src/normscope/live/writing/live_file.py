@@ -16,7 +16,7 @@ from normscope.errors import (
 )
 from normscope.live.model.sharding import ParameterInfo, Ranks
 from normscope.run import Run
-from normscope.run_schema import LIVE_ROWS
+from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
 from normscope.writer_lock import WriterLock
 
@@ -74,7 +74,7 @@ def _refuse_other_training(run: Run, tensors: Sequence[ParameterInfo], stage: st
 def _measured_steps(run: Run) -> int:
     """The number of steps that were measured from saved checkpoints."""
     tables = ["SELECT stage, step FROM checkpoint", "SELECT stage, step FROM saturation"]
-    tables.append(f"SELECT stage, step FROM weight WHERE NOT ({LIVE_ROWS})")
+    tables.append(f"SELECT stage, step FROM weight WHERE {SCANNED_ROWS}")
     (count,) = run.query(f"SELECT count(*) FROM ({' UNION '.join(tables)})")[0]
     return int(count)
 

@@ -28,42 +28,58 @@ log = logging.getLogger("normscope")
 class Outbox(Generic[Item]):
     """Delivers items in the background, in order, at most `batch` at a time.
 
-    While delivery fails, the newest `limit` items are kept and older ones are dropped.
+    With `linger`, items wait that many seconds for others to be delivered with, unless somebody waits
+    for them. While delivery fails, `limit` items are kept: `thin` says which of more, by default the newest.
     """
 
     def __init__(
-        self, deliver: Callable[[Sequence[Item]], None], name: str, batch: int = 1024, limit: int = 100_000
+        self,
+        deliver: Callable[[Sequence[Item]], None],
+        name: str,
+        batch: int = 1024,
+        limit: int = 100_000,
+        linger: float = 0.0,
+        thin: Callable[[Sequence[Item]], Sequence[Item]] | None = None,
     ) -> None:
         self.seconds = 0.0
         """Processor time spent delivering, which is part of the cost of recording."""
-        self._deliver, self._name, self._batch, self._limit = deliver, name, batch, limit
+        self.name = name
+        """What messages call the destination."""
+        self.failing = False
+        """Whether the last delivery failed."""
+        self._deliver, self._batch, self._limit = deliver, batch, limit
+        self._linger, self._thin = linger, thin
         self._items: deque[Item] = deque()
         self._under_way: list[Item] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._closing = self._hurry = self._failing = False
+        self._closing, self._waiting = False, 0
         self._dropped = 0
 
     def put(self, item: Item) -> None:
         """Queue an item; returns at once and never raises."""
         with self._changed:
             self._items.append(item)
-            self._drop_beyond_limit()
+            number = len(self._items)
+            if number > self._limit:
+                self._drop_beyond_limit()
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name=f"normscope-{self._name}", daemon=True
-                )
-                self._thread.start()
-                atexit.register(self.close)
-            self._changed.notify_all()
+                self._start()
+            elif number == 1 or number == self._batch:  # at any other the thread has nothing to decide
+                self._changed.notify_all()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name=f"normscope-{self.name}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
 
     def flush(self, timeout: float = TIMEOUT) -> bool:
         """Wait at most `timeout` seconds; return whether everything has been delivered."""
         with self._changed:
-            self._hurry = True
+            self._waiting += 1
             self._changed.notify_all()
             done = self._changed.wait_for(lambda: not self._items and not self._under_way, timeout)
-            self._hurry = False
+            self._waiting -= 1
             return done
 
     def close(self, timeout: float = TIMEOUT) -> bool:
@@ -77,15 +93,18 @@ class Outbox(Generic[Item]):
             self._items.clear()
             self._dropped = 0
         if lost:
-            log.warning("normscope: %s: %d records could not be written and are lost", self._name, lost)
+            log.warning("normscope: %s: %d records could not be written and are lost", self.name, lost)
         elif self._thread is not None:
             self._thread.join(timeout)
         return not lost
 
     def _drop_beyond_limit(self) -> None:
+        before = len(self._items)
+        if before > self._limit and self._thin is not None:
+            self._items = deque(self._thin(self._items))
         while len(self._items) > self._limit:
             self._items.popleft()
-            self._dropped += 1
+        self._dropped += before - len(self._items)
 
     def _work(self) -> None:
         pause = FIRST_PAUSE
@@ -100,10 +119,16 @@ class Outbox(Generic[Item]):
         """Wait for items and take a batch of them; return False when the outbox is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing)
+            if self._linger:
+                self._changed.wait_for(self._wanted, self._linger)
             if self._closing:
                 return False
             self._under_way = [self._items.popleft() for _ in range(min(self._batch, len(self._items)))]
             return True
+
+    def _wanted(self) -> bool:
+        """Whether there is a reason to deliver now rather than with later items."""
+        return self._closing or self._waiting > 0 or self.failing or len(self._items) >= self._batch
 
     def _attempt(self) -> bool:
         start = time.thread_time()
@@ -114,22 +139,22 @@ class Outbox(Generic[Item]):
             return False
         finally:
             self.seconds += time.thread_time() - start
-        if self._failing:
-            log.warning("normscope: %s works again", self._name)
-            self._failing = False
+        if self.failing:
+            log.warning("normscope: %s works again", self.name)
+            self.failing = False
         with self._changed:
             self._under_way = []
             self._changed.notify_all()
         return True
 
     def _failed(self, error: Exception) -> None:
-        if not self._failing:
+        if not self.failing:
             log.warning(
                 "normscope: %s: %s; training goes on, records are kept in memory and retried",
-                self._name,
+                self.name,
                 error,
             )
-        self._failing = True
+        self.failing = True
         with self._changed:
             self._items.extendleft(reversed(self._under_way))
             self._under_way = []
@@ -137,7 +162,7 @@ class Outbox(Generic[Item]):
 
     def _pause(self, pause: float) -> None:
         with self._changed:
-            if self._hurry:  # a caller of flush or close is waiting: retry soon
+            if self._waiting:  # a caller of flush or close is waiting: retry soon
                 self._changed.wait_for(lambda: self._closing, FIRST_PAUSE)
             else:
-                self._changed.wait_for(lambda: self._closing or self._hurry, pause)
+                self._changed.wait_for(lambda: self._closing or self._waiting > 0, pause)

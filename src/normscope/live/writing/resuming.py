@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.remarks import BREAKS, SAME, Abandoned, read_abandoned, write_abandoned
+from normscope.remarks import BREAKS, Abandoned, read_abandoned, write_abandoned
 from normscope.run import Run, TensorRow
+from normscope.run_schema import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
 from normscope.words import some
 
 RESUMED = "monitor.resumed"
 """The key of the last remark about resuming in the run file's metadata."""
+LIVE_TABLES = ("optimizer", "rate", "scalar", "attention", "activation")
+"""The tables beside `weight` that only a training in progress writes."""
 ROUNDED = 0.25
 """How far two sums of squares may differ, relatively and times the root of the number of elements.
 
@@ -44,7 +47,7 @@ def rewind(run: Run, entry: Rewind, stage: str, ids: Sequence[int]) -> str | Non
     Checkpoints, scanned sums and what was measured by running the model stay. `ids` are those of the
     parameters in the entry.
     """
-    rows, steps = run.delete_live_after(entry.step, stage)
+    rows, steps = delete_live_after(run, entry.step, stage)
     known = run.artifacts("alarm").get(stage)
     if known:
         write_alarms(run, [alarm for alarm in known if entry.step and alarm["step"] <= entry.step], stage)
@@ -64,6 +67,22 @@ def rewind(run: Run, entry: Rewind, stage: str, ids: Sequence[int]) -> str | Non
     remark += f"; {another}" if another else ""
     run.set_meta(RESUMED, remark)
     return remark
+
+
+def delete_live_after(run: Run, step: int, stage: str = "") -> tuple[int, int]:
+    """Delete what a monitor recorded after a step; return the number of weight rows and of their steps.
+
+    After step 0 means all: a training that begins anew has other parameters at step 0. Scanned sums
+    stay; of a row that has both, the columns of the scan.
+    """
+    after, where = "stage = ? AND step > ?", (stage, step or -1)
+    live = f"{after} AND {LIVE_ROWS}"
+    (found,) = run.query(f"SELECT count(*), count(DISTINCT step) FROM weight WHERE {live}", where)
+    run.delete_rows("weight", live, where)
+    run.update_rows("weight", CLEAR_APPLIED, f"{after} AND {BOTH}", where)
+    for table in LIVE_TABLES:
+        run.delete_rows(table, after, (stage, step))
+    return found
 
 
 def _another_training(run: Run, entry: Rewind, stage: str, ids: Sequence[int]) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from normscope.run import NO_PREVIOUS, Run
+from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
 
 SHOWN = 3
@@ -34,13 +35,29 @@ def uncompared(run: Run) -> list[str]:
 def another_start(run: Run) -> list[str]:
     """Sentences about distances that are not measured from the first checkpoint, because it is gone."""
     found = []
-    sql = "SELECT min(step) FROM weight WHERE stage = ? AND prev_step = ? AND dot_init IS NOT NULL"
+    measured = f"stage = ? AND prev_step = ? AND dot_init IS NOT NULL AND {SCANNED_ROWS}"
+    sql = f"SELECT min(step) FROM weight WHERE {measured}"
     for stage, steps in _steps(run).items():
         ((start,),) = run.query(sql, (stage, NO_PREVIOUS))
         if start is not None and start > steps[0]:
             found.append(
                 f"step {steps[0]}{_of(stage)}, the first checkpoint, is gone: distances are measured from "
                 f"step {start}, the first that is left, and are unknown before it"
+            )
+    return found
+
+
+def two_starts(run: Run) -> list[str]:
+    """Sentences about distances that a monitor recorded and that are left out, because θ₀ is another."""
+    measured = "SELECT min(step) FROM weight WHERE stage = ? AND dot_init IS NOT NULL AND"
+    found = []
+    for stage in run.stages():
+        ((start,),) = run.query(f"{measured} {SCANNED_ROWS}", (stage,))
+        ((live,),) = run.query(f"{measured} {LIVE_ROWS}", (stage,))
+        if start and live is not None:
+            found.append(
+                f"distances{_of(stage)} are measured from step {start}, the first checkpoint; those that the "
+                "monitor recorded are measured from step 0, and are left out"
             )
     return found
 

@@ -56,6 +56,11 @@ class LiveState:
 
 def live_state(run: Run, by: str = "layer", scope: str = "body") -> LiveState:
     """The newest record of the run's last stage, as a whole and by group."""
+    with run.snapshot():  # a monitor may write between two queries
+        return _live_state(run, by, scope)
+
+
+def _live_state(run: Run, by: str, scope: str) -> LiveState:
     group_of = grouping(by)
     stage = (run.stages() or [""])[-1]
     key = (stage, NO_PREVIOUS)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
 from normscope.run import NO_PREVIOUS, Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.theory.measures import formulas
 from normscope.theory.measures.time_series import Series
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
@@ -221,9 +222,9 @@ class _Cube:
 
 def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
     """The rows of a stage as dense arrays [steps, tensors], one row for each step."""
-    columns = "step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init"
+    columns = f"step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init, {SCANNED_ROWS}"
     sql = f"SELECT {columns} FROM weight WHERE stage = ?"
-    table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 8)
+    table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 9)
     index = {tensor: i for i, tensor in enumerate(ids)}
     column = np.array([index.get(int(t), -1) for t in table[:, 2]])
     table, column = table[column >= 0], column[column >= 0]
@@ -239,20 +240,14 @@ def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
     paired = (table[:, 1] == previous[row]) & (previous[row] >= 0)
     sumsq = dense(table[:, 3], every)
     dot, delta = dense(table[:, 5], paired), dense(table[:, 6], paired)
-    init = dense(table[:, 7], ~np.isnan(table[:, 7]))
+    known, scanned = ~np.isnan(table[:, 7]), table[:, 8] > 0
+    init, first = formulas.from_one_start(
+        steps, sumsq, dense(table[:, 7], known & scanned), dense(table[:, 7], known & ~scanned)
+    )
     before = _rows_of(sumsq, steps, previous)
     before = np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
-    first = np.broadcast_to(_first(sumsq, init), sumsq.shape)
+    first = np.broadcast_to(first, sumsq.shape)
     return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], every)))
-
-
-def _first(sumsq: Array, init: Array) -> Array:
-    """‖θ₀‖² of each tensor: of its first step that was compared with θ₀, which is θ₀ itself.
-
-    Steps of a monitor, and checkpoints that are gone, may be earlier.
-    """
-    at = (~np.isnan(init)).argmax(axis=0) if len(init) else np.zeros(0, dtype=np.int64)
-    return sumsq[at, np.arange(len(at))] if len(at) else np.zeros(sumsq.shape[1])
 
 
 def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from normscope.theory.measures.constant_tensors import (
     constant_tensors,
     percent,
 )
-from normscope.theory.measures.gone_checkpoints import another_start, uncompared
+from normscope.theory.measures.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.theory.measures.measures import group
 from normscope.words import some
 
@@ -221,7 +221,7 @@ def _networks(components: Iterable[ComponentSummary]) -> list[str]:
 
 
 def _warnings(run: Run, unknown: list[str], share: float, nonfinite: int) -> list[str]:
-    warnings = [*run.meta.get("notes", []), *another_start(run)]
+    warnings = [*run.meta.get("notes", []), *another_start(run), *two_starts(run)]
     if not run.meta.get("complete", True):
         warnings.append("the scan did not finish: run it again to continue")
     if unknown:

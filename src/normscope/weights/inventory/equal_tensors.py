@@ -16,6 +16,7 @@ from typing import Any
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.run import Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.weights.inventory.absent_ties import PEEK, equal_bytes
 from normscope.words import some
 
@@ -98,7 +99,8 @@ def _agree(checkpoint: Checkpoint, name: str, other: str) -> bool:
 def _alike_at_last(run: Run) -> Iterable[list[TensorRow]]:
     """Rows of one shape whose last sums are equal: few, so that only theirs are read in full."""
     # SQLite takes the other columns from the row of the maximum.
-    sql = "SELECT tensor, sumsq, absmax, max(step) FROM weight WHERE dot_init IS NOT NULL GROUP BY tensor"
+    measured = f"dot_init IS NOT NULL AND {SCANNED_ROWS}"
+    sql = f"SELECT tensor, sumsq, absmax, max(step) FROM weight WHERE {measured} GROUP BY tensor"
     last = {tensor: (sumsq, absmax) for tensor, sumsq, absmax, _ in run.query(sql)}
     groups: defaultdict[tuple[Any, ...], list[TensorRow]] = defaultdict(list)
     for row in run.tensors():

@@ -15,6 +15,7 @@ from normscope.checkpoints.series.series import Entry
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 from normscope.remarks import LeftOut
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow
+from normscope.run_schema import SCANNED_ROWS
 from normscope.table import Value
 from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
 from normscope.weights.inventory.renamed_checkpoint import stored_name
@@ -26,6 +27,7 @@ from normscope.weights.scan.stale_rows import (
     delete_left_out,
     forget_abandoned,
     forget_changed,
+    forget_sums,
 )
 from normscope.weights.scan.walk import Part, parts
 from normscope.weights.series_identity import absolute, same_contents
@@ -116,7 +118,7 @@ class ScanStage:
         known = [row for row in now if row.step in before]
         changed = [row.step for row in known if not same_contents(before[row.step].digest, row.digest)]
         if self._compared_with(run) != [self.steps[0]] or self.steps[0] in changed:
-            run.forget_sums(self.name)  # every ⟨θ₀, θ⟩ was computed with another θ₀
+            forget_sums(run, self.name)  # every ⟨θ₀, θ⟩ was computed with another θ₀
         for step in changed:
             forget_changed(run, self.name, step)
         run.forget_measures(self.name, outdated_steps(before, self.steps, changed))
@@ -133,7 +135,8 @@ class ScanStage:
 
     def _compared_with(self, run: Run) -> list[int]:
         """The steps of θ₀ in the ⟨θ₀, θ⟩ that are recorded: one, or none yet."""
-        first = "SELECT DISTINCT step FROM weight WHERE stage = ? AND prev_step = ? AND dot_init IS NOT NULL"
+        measured = f"stage = ? AND prev_step = ? AND dot_init IS NOT NULL AND {SCANNED_ROWS}"
+        first = f"SELECT DISTINCT step FROM weight WHERE {measured}"
         return [step for (step,) in run.query(first, (self.name, NO_PREVIOUS))]
 
     def _row(self, entry: Entry, checkpoint: Checkpoint) -> CheckpointRow:
@@ -151,7 +154,8 @@ class ScanStage:
     def tasks(self, run: Run) -> list[TensorTask]:
         """What is missing of each tensor, the largest first, so that workers finish together."""
         have: dict[int, set[tuple[int, int]]] = {}
-        sql = "SELECT tensor, step, prev_step FROM weight WHERE stage = ? AND dot_init IS NOT NULL"
+        measured = f"stage = ? AND dot_init IS NOT NULL AND {SCANNED_ROWS}"
+        sql = f"SELECT tensor, step, prev_step FROM weight WHERE {measured}"
         for tensor, step, previous in run.query(sql, (self.name,)):
             have.setdefault(tensor, set()).add((step, previous))
         tasks = []

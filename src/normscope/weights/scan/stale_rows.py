@@ -11,11 +11,8 @@ from pathlib import Path
 
 from normscope.remarks import read_abandoned, write_abandoned
 from normscope.run import NO_PREVIOUS, Run
-from normscope.run_schema import LIVE_ROWS
+from normscope.run_schema import ONLY_SCANNED, SCANNED_ROWS
 from normscope.words import some
-
-# A row that both a live run and a scan wrote has gradients or rates, which a scan does not record.
-SCANNED = f"NOT ({LIVE_ROWS}) AND grad_sumsq IS NULL AND lr IS NULL"
 
 
 def delete_left_out(run: Run, stage: str, steps: Iterable[int], counted: Collection[str]) -> None:
@@ -24,12 +21,12 @@ def delete_left_out(run: Run, stage: str, steps: Iterable[int], counted: Collect
     What a live run recorded stays. Call inside `transaction()`.
     """
     for step in steps:
-        run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {SCANNED}", (stage, step))
+        run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {ONLY_SCANNED}", (stage, step))
         for table in ("checkpoint", "measure"):
             run.delete_rows(table, "stage = ? AND step = ?", (stage, step))
     for row in run.tensors():
         if row.name not in counted:
-            run.delete_rows("weight", f"stage = ? AND tensor = ? AND {SCANNED}", (stage, row.id))
+            run.delete_rows("weight", f"stage = ? AND tensor = ? AND {ONLY_SCANNED}", (stage, row.id))
             run.delete_rows("measure", "stage = ? AND tensor = ?", (stage, row.id))
 
 
@@ -39,8 +36,17 @@ def forget_changed(run: Run, stage: str, step: int) -> None:
     Marking its rows as missing is not enough: a pair whose other checkpoint is gone is never measured
     again, and would keep the old norm. Call inside `transaction()`.
     """
-    run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {SCANNED}", (stage, step))
-    run.forget_sums(stage, step)
+    run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {ONLY_SCANNED}", (stage, step))
+    forget_sums(run, stage, step)
+
+
+def forget_sums(run: Run, stage: str, step: int | None = None) -> None:
+    """Mark the sums that scans made of a stage as missing, so that the next scan computes them again.
+
+    With `step`, only the sums that involve that step. Call inside `transaction()`.
+    """
+    involved, given = ("", (stage,)) if step is None else (" AND ? IN (step, prev_step)", (stage, step))
+    run.update_rows("weight", "dot_init = NULL", f"stage = ? AND {SCANNED_ROWS}{involved}", given)
 
 
 def delete_former_pairs(run: Run, stage: str, steps: Sequence[int]) -> None:
@@ -51,11 +57,12 @@ def delete_former_pairs(run: Run, stage: str, steps: Sequence[int]) -> None:
     """
     recorded = sorted(row.step for row in run.checkpoints() if row.stage == stage)
     pairs = {*_pairs(steps), *_pairs(recorded)}
-    measured = f"SELECT DISTINCT step, prev_step FROM weight WHERE stage = ? AND {SCANNED}"
+    measured = f"SELECT DISTINCT step, prev_step FROM weight WHERE stage = ? AND {ONLY_SCANNED}"
     here = set(steps)
     former = {pair for pair in run.query(measured, (stage,)) if pair[0] in here} - pairs
     for pair in former:
-        run.delete_rows("weight", f"stage = ? AND step = ? AND prev_step = ? AND {SCANNED}", (stage, *pair))
+        compared = f"stage = ? AND step = ? AND prev_step = ? AND {ONLY_SCANNED}"
+        run.delete_rows("weight", compared, (stage, *pair))
 
 
 def _pairs(steps: Sequence[int]) -> Iterator[tuple[int, int]]:

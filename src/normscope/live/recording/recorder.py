@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from normscope.live.gradient_sums import GRADIENT_COLUMNS, GradientSums
 from normscope.live.model.sharding import Layout, Ranks, local, local_gradient
-from normscope.live.optimizer_part import RATE_COLUMNS, OptimizerPart
-from normscope.live.previous_values import PreviousValues
-from normscope.live.writing.journal import COLUMNS, Record
+from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSums
+from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
+from normscope.live.recording.previous_values import PreviousValues
+from normscope.live.writing.journal_entries import COLUMNS, Record
 from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, sums_of
 from normscope.weights.sums.statistics import Sums
 

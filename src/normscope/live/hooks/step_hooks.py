@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from normscope.live.untraced import untraced
+from normscope.live.hooks.untraced import untraced
 
 Hook = Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], Any]
 

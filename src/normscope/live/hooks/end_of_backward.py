@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Variable
 from torch.compiler import is_compiling
 
-from normscope.live.untraced import never_compiled, untraced
+from normscope.live.hooks.untraced import never_compiled, untraced
 
 
 class EndOfBackward:

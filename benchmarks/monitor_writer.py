@@ -14,7 +14,7 @@ import numpy as np
 
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import COLUMNS, Inventory, Record
+from normscope.live.writing.journal_entries import COLUMNS, ParameterInventory, Record
 
 CASES = ((40, 1000, 200), (148, 300, 50), (148, 20, 3), (10_000, 10, 5))
 """Tensors, records, records per second."""
@@ -35,7 +35,7 @@ def cost(tensors, number, per_second):
     infos = [ParameterInfo(f"layers.{i}.weight", (8, 8), "float32") for i in range(tensors)]
     first, *made = records(tensors, number + 1)
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "run.db", Inventory(infos, {}, ("AdamW",)))
+        journal = Journal(Path(folder) / "run.db", ParameterInventory(infos, {}, ("AdamW",)))
         journal.outbox.put(first)
         journal.outbox.flush(60)
         opened, putting = journal.outbox.seconds, 0.0
@@ -53,7 +53,7 @@ def main():
     for tensors, number, per_second in CASES:
         writing, putting = cost(tensors, number, per_second)
         print(
-            f"{tensors:6} tensors, {per_second} records per second: {writing / number * 1e6:.0f} µs a record, "
+            f"{tensors:6} tensors, {per_second} records a second: {writing / number * 1e6:.0f} µs a record, "
             f"{writing / number / tensors * 1e6:.2f} µs per row; put {putting / number * 1e6:.1f} µs",
             flush=True,
         )

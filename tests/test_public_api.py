@@ -5,6 +5,7 @@ import dataclasses
 import doctest
 import inspect
 import re
+import typing
 from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeVar, get_origin
@@ -60,6 +61,9 @@ def annotations(value):
     """Parameters and return of a function or of a class's constructor, and a class's public fields."""
     if dataclasses.is_dataclass(value):
         yield from (field.type for field in dataclasses.fields(value) if not field.name.startswith("_"))
+    if typing.is_typeddict(value):
+        yield from (annotation.__forward_arg__ for annotation in value.__annotations__.values())
+        return
     signature = inspect.signature(value)
     yield from (p.annotation for p in signature.parameters.values() if p.annotation is not p.empty)
     if not inspect.isclass(value) and signature.return_annotation is not signature.empty:

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import torch.distributed as dist
 
-from normscope.live.model.sharding import Ranks
+from normscope.live.model.ranks import Ranks
 
 referenced: list[object] = []
 

@@ -15,7 +15,14 @@ import normscope as ns
 from normscope.errors import SeriesError
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import COLUMNS, Inventory, Note, RateChanges, Record, Scalars
+from normscope.live.writing.journal_entries import (
+    COLUMNS,
+    Note,
+    ParameterInventory,
+    RateChanges,
+    Record,
+    Scalars,
+)
 from normscope.live.writing.resuming import Rewind, delete_live_after
 from normscope.remarks import unsound_sentence
 from normscope.rows import NO_PREVIOUS, OptimizerRow, RateRow, WeightRow
@@ -56,7 +63,7 @@ def record_all(
     path: Path, states: States, steps: Sequence[int] = STEPS, back_to: int | None = 0, **more: Any
 ) -> None:
     infos = [ParameterInfo(name, tuple(t.shape), "float32") for name, t in states[0].items()]
-    journal = Journal(path, Inventory(infos, {}, kinds=("SGD",)))
+    journal = Journal(path, ParameterInventory(infos, {}, kinds=("SGD",)))
     if back_to is not None:
         journal.outbox.put(Rewind(back_to))
     for step in steps:
@@ -117,7 +124,7 @@ def test_what_is_not_measured_is_null(tmp_path: Path, walk: States) -> None:
 def test_a_batch_of_records_is_what_single_records_are(tmp_path: Path, walk: States) -> None:
     record_all(tmp_path / "one.db", walk)
     infos = [ParameterInfo(name, tuple(t.shape), "float32") for name, t in walk[0].items()]
-    journal = Journal(tmp_path / "two.db", Inventory(infos, {}, ("SGD",)))
+    journal = Journal(tmp_path / "two.db", ParameterInventory(infos, {}, ("SGD",)))
     for step in STEPS:
         journal.outbox.put(record(walk, step))
         assert journal.outbox.flush()
@@ -290,7 +297,7 @@ def test_rows_without_an_origin_are_those_of_a_scan_if_they_have_its_sums(tmp_pa
 def test_rates_are_written_in_order_and_deleted_when_training_goes_back(tmp_path: Path, walk: States) -> None:
     path = tmp_path / "run.db"
     infos = [ParameterInfo(name, tuple(t.shape), "float32") for name, t in walk[0].items()]
-    journal = Journal(path, Inventory(infos, {}, ("SGD",)), stage="one")
+    journal = Journal(path, ParameterInventory(infos, {}, ("SGD",)), stage="one")
     put = journal.outbox.put
     put(RateChanges([RateRow(1, 0, 0.1, 0.0), RateRow(1, 1, 0.2, None)]))
     put(RateChanges([RateRow(5, 0, 0.05, 0.0)]))
@@ -311,7 +318,7 @@ def test_rates_are_written_in_order_and_deleted_when_training_goes_back(tmp_path
 def test_settings_are_written_when_they_change(tmp_path: Path, walk: States) -> None:
     """Also inside a batch, and not where a parameter has no group at a step."""
     infos = [ParameterInfo(name, tuple(t.shape), "float32") for name, t in walk[0].items()]
-    journal = Journal(tmp_path / "run.db", Inventory(infos, {}, ("SGD", "Adam")))
+    journal = Journal(tmp_path / "run.db", ParameterInventory(infos, {}, ("SGD", "Adam")))
     for step, kind, momentum, grouped in ((1, 0, 0.9, 1), (2, 0, 0.9, 1), (3, 1, 0.9, 1), (4, 0, 0.5, 0)):
         made = record(walk, step)
         for name, value in {"kind": kind, "momentum": momentum, "grouped": grouped, "param_group": 3}.items():

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from normscope._version import __version__
 from normscope.live.model.meeting import meet
 from normscope.live.model.optimizer_inspection import optimizers_of
-from normscope.live.model.sharding import Ranks
+from normscope.live.model.ranks import Ranks
 from normscope.live.monitor_options import MonitorFields, MonitorOptions, with_fields
 from normscope.live.pace import Pace
 from normscope.live.publisher import Publisher
@@ -39,8 +39,8 @@ class Monitor:
     Create it on every rank, after the model is wrapped (DDP, FSDP, torch.compile) and
     the optimizer exists. With several optimizers, a step ends when all in use have stepped.
     `model` and `optimizer` are those of the training loop, `run` is the run file to write, `schedule`
-    says which steps to record (or a `Budget` how much time to spend), `options` what else; a field of
-    MonitorOptions may also be given by itself, as in `Monitor(model, optimizer, "run.db", updates=False)`.
+    says which steps to record (or a `Budget` how much time to spend), `options` what else; `fields` of
+    MonitorOptions may also be given by themselves, as in `Monitor(model, optimizer, "run.db", updates=False)`.
 
     >>> import tempfile, torch, normscope as ns
     >>> model = torch.nn.Linear(2, 1)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Protocol, TypedDict, runtime_checkable
 
 from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
-from normscope.live.alarms.alarms import Alarm
 from normscope.option_checks import check_integer, check_kind, check_positive
-from normscope.schedule import Schedule
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LIVE_MEASURES
 
@@ -65,14 +63,6 @@ class MonitorOptions:
     """Parameters that loggers count: body or all. The run file always has every tensor."""
     initial: bool = True
     """Record ⟨θ₀, θ⟩; needs a copy of the parameters as they were at step 0, in the host's memory."""
-    on_alarm: Callable[[Alarm], None] | None = None
-    """A function that gets every alarm, in a thread of its own."""
-    network: Schedule | None = None
-    """The steps at which the model is run on `batch`: saturation, heads, attention, activations."""
-    batch: Any = None
-    """What `network` runs the model on: a dict of keyword arguments, a tuple, a tensor or a Batch."""
-    attention: str | None = None
-    """"observe": record the largest attention logit and the entropy of the training forward itself."""
     rank_timeout: float = 30.0
     """Seconds to wait at construction until every rank has created its monitor."""
 
@@ -90,11 +80,6 @@ class MonitorOptions:
             if not self._recorded(measure):
                 raise UsageError(f"the measure {measure!r} needs {NEEDED[measure]}=True")
         object.__setattr__(self, "rank_timeout", check_positive("rank_timeout", self.rank_timeout))
-        self._check_network()
-        if self.on_alarm is not None and not callable(self.on_alarm):
-            raise UsageError(f"on_alarm must be a function of an Alarm; got {self.on_alarm!r}")
-        if self.on_alarm is not None and not self.alarms:
-            raise UsageError("on_alarm is never called with alarms=False: leave out one of them")
         if not isinstance(self.loggers, Sequence):
             raise UsageError(f"loggers must be a list of functions of (values, step); got {self.loggers!r}")
         for logger in self.loggers:
@@ -109,23 +94,17 @@ class MonitorOptions:
         """The measures that loggers get."""
         return tuple(filter(self._recorded, LIVE_MEASURES) if self.measures is None else self.measures)
 
-    def _check_network(self) -> None:
-        if self.network is not None and not isinstance(self.network, Schedule):
-            raise UsageError(f"network must come from every, logarithmic or at_steps; got {self.network!r}")
-        if (self.network is None) != (self.batch is None):
-            raise UsageError(
-                "network= and batch= belong together: when the model is run, and on what; "
-                f"got only {'batch' if self.network is None else 'network'}"
-            )
-        if self.attention not in (None, "observe"):
-            raise UsageError(f'attention must be "observe" or left out; got {self.attention!r}')
-
     def _recorded(self, measure: str) -> bool:
         return measure not in NEEDED or bool(getattr(self, NEEDED[measure]))
 
 
 class MonitorFields(TypedDict, total=False):
-    """The fields of MonitorOptions, as keyword arguments of a monitor."""
+    """The fields of MonitorOptions, as keyword arguments of a monitor.
+
+    >>> fields: ns.MonitorFields = {"updates": False, "groups": ("total", "layer")}
+    >>> sorted(fields)
+    ['groups', 'updates']
+    """
 
     updates: bool
     gradients: bool
@@ -137,10 +116,6 @@ class MonitorFields(TypedDict, total=False):
     groups: Sequence[str]
     scope: str
     initial: bool
-    on_alarm: Callable[[Alarm], None] | None
-    network: Schedule | None
-    batch: Any
-    attention: str | None
     rank_timeout: float
 
 

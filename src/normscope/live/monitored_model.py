@@ -14,7 +14,8 @@ from normscope.errors import NormscopeError, UsageError
 from normscope.live.hooks.end_of_backward import EndOfBackward
 from normscope.live.model.model_watch import ModelWatch
 from normscope.live.model.optimizer_inspection import kind_of, updates_any
-from normscope.live.model.sharding import Layout, Ranks, gradient_leaves, local_parameters
+from normscope.live.model.ranks import Ranks
+from normscope.live.model.sharding import Layout, agreed_layout, gradient_leaves, local_parameters
 from normscope.live.recording.recorder import Recorder
 from normscope.words import some
 
@@ -37,7 +38,7 @@ class MonitoredModel:
         ids = {id(item.parameter) for item in mine}
         self.model = model
         self.skipped: Mapping[str, str] = skipped
-        self.layout: Layout = ranks.agree(mine, _problem(optimizers, ids))
+        self.layout: Layout = agreed_layout(ranks, mine, _problem(optimizers, ids))
         self.kinds = ranks.union(kind_of(optimizer) for optimizer in optimizers)
         self.recorder = Recorder(self.layout, ranks, updates, self.kinds)
         self._watch = ModelWatch(model)

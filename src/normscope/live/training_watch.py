@@ -20,14 +20,15 @@ from normscope.live.hooks.step_cycle import StepCycle
 from normscope.live.hooks.step_hooks import StepHooks, with_closure
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.model.optimizer_inspection import kind_of, skips_step
-from normscope.live.model.sharding import Ranks, tied_names
+from normscope.live.model.ranks import Ranks
+from normscope.live.model.sharding import tied_names
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
 from normscope.live.pace import Pace
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
-from normscope.live.writing.journal_entries import Inventory, JournalEntry, RateChanges
+from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows
 from normscope.words import some
@@ -81,9 +82,9 @@ class TrainingWatch:
         tensors = tensor_rows(infos, tied_names(infos), known={})
         return LiveMeasures(tensors, self.options.groups, self.options.scope)
 
-    def inventory(self) -> Inventory:
+    def inventory(self) -> ParameterInventory:
         """The parameters that records are about."""
-        return Inventory(self.subject.layout.infos, self.subject.skipped, self.subject.kinds)
+        return ParameterInventory(self.subject.layout.infos, self.subject.skipped, self.subject.kinds)
 
     def check_steps_arrive(self) -> None:
         """Warn if the parameters change again and again and no step of a known optimizer is seen."""

@@ -1,4 +1,4 @@
-"""Which part of a model each rank has, and the one all-reduce that adds the parts up.
+"""Which part of a model each rank has, and which parts are counted.
 
 Sums add up over shards, so each rank sums what is in its own memory and nothing is
 gathered. What several ranks have in common must be counted once:
@@ -15,11 +15,9 @@ counts. A rank without the parameter (another pipeline stage, an empty shard) ad
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,10 +29,10 @@ from torch.distributed.tensor import DTensor
 from normscope.anatomy import unwrapped
 from normscope.errors import ModelError, NormscopeError
 from normscope.live.model.module_kinds import module_kinds
+from normscope.live.model.ranks import Ranks, raise_first
 from normscope.weights.sums.live_sums import DTYPES
 
 Array = NDArray[np.float64]
-Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True)
@@ -213,104 +211,28 @@ class Layout:
     """Whether this rank reports the parameter's learning rate and weight decay."""
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """The processes that train one model together; a single one without torch.distributed."""
-
-    rank: int = 0
-    world: int = 1
-
-    @classmethod
-    def current(cls) -> Ranks:
-        """This process in the default process group, if there is one."""
-        if dist.is_available() and dist.is_initialized():
-            return cls(dist.get_rank(), dist.get_world_size())
-        return cls()
-
-    def agree(self, mine: list[LocalParameter], problem: NormscopeError | None = None) -> Layout:
-        """Collect what every rank has; every rank must call this. One rank's problem is raised on all."""
-        received = self._gather(([item.info for item in mine], problem))
-        _raise_first([trouble for _, trouble in received])
-        return self._layout(mine, [infos for infos, _ in received])
-
-    def union(self, mine: Iterable[str]) -> tuple[str, ...]:
-        """The names that any rank has, in the same order on all; every rank must call this."""
-        return tuple(sorted({name for names in self._gather(sorted(set(mine))) for name in names}))
-
-    def share(self, problem: NormscopeError | None) -> None:
-        """Raise one rank's problem on all; every rank must call this."""
-        _raise_first(self._gather(problem))
-
-    def _gather(self, sent: Sent) -> list[Sent]:
-        received = [sent] * self.world
-        if self.world > 1:
-            dist.all_gather_object(received, sent)
-        return received
-
-    def _layout(self, mine: list[LocalParameter], everyone: list[list[ParameterInfo]]) -> Layout:
-        lowest: dict[str, int] = {}  # the lowest rank that has the parameter
-        infos: dict[str, ParameterInfo] = {}
-        for rank, theirs in enumerate(everyone):
-            for info in theirs:
-                lowest.setdefault(info.name, rank)
-                infos.setdefault(info.name, info)
-        position = {name: i for i, name in enumerate(infos)}
-        kept = [item for item in mine if item.info.tied_to is None]
-        names = [item.info.name for item in kept]
-        counted = [item.first and lowest[item.info.name] in item.team for item in kept]
-        return Layout(
-            infos=tuple(infos.values()),
-            parameters=tuple(item.parameter for item in kept),
-            indices=np.array([position[name] for name in names], dtype=np.int64),
-            counted=np.array(counted, dtype=bool),
-            reported=np.array([lowest[name] == self.rank for name in names], dtype=bool),
-        )
-
-    def combine(
-        self, layout: Layout, mine: Array, extra: Array, reported: slice, largest: int
-    ) -> tuple[Array, Array]:
-        """The record of the whole model from this rank's rows, and the sum of `extra` over the ranks.
-
-        Columns add up, except that `largest` is a maximum; those in `reported` count once per parameter.
-        """
-        if self.world == 1:
-            values = np.zeros((len(layout.infos), mine.shape[1]))
-            values[layout.indices] = mine
-            return values, extra
-        counted = np.where(layout.counted[:, None], mine, 0.0)
-        counted[:, reported] = np.where(layout.reported[:, None], mine[:, reported], 0.0)
-        values = np.zeros((len(layout.infos), mine.shape[1]))
-        values[layout.indices] = counted
-        maxima = self.reduce(values[:, largest].copy(), dist.ReduceOp.MAX)
-        added = self.reduce(np.concatenate([values.ravel(), extra]))
-        values = added[: values.size].reshape(values.shape)
-        values[:, largest] = maxima
-        return values, added[values.size :]
-
-    def reduce(self, values: Array, operation: Any = dist.ReduceOp.SUM) -> Array:
-        """Combine arrays of all ranks element by element."""
-        tensor = torch.from_numpy(values)
-        if "gloo" not in dist.get_backend() and "mpi" not in dist.get_backend():
-            tensor = tensor.to(torch.accelerator.current_accelerator() or "cpu")
-        _all_reduce(tensor, operation)
-        return tensor.cpu().numpy()
+def agreed_layout(ranks: Ranks, mine: list[LocalParameter], problem: NormscopeError | None = None) -> Layout:
+    """Collect what every rank has; every rank must call this. One rank's problem is raised on all."""
+    received = ranks.gather(([item.info for item in mine], problem))
+    raise_first([trouble for _, trouble in received])
+    return _layout(ranks.rank, mine, [infos for infos, _ in received])
 
 
-def _raise_first(problems: Sequence[NormscopeError | None]) -> None:
-    for problem in problems:
-        if problem is not None:
-            raise problem
-
-
-def _all_reduce(tensor: Tensor, operation: Any, timeout: float = 1.0) -> None:
-    """Combine over the ranks, and wait until gloo's thread has dropped the tensor.
-
-    To drop it, gloo's thread takes the GIL shortly after the sum has arrived. If the
-    program ends in that moment, Python before 3.14 kills a thread that asks for the GIL
-    during shutdown in a way that aborts the process.
-    """
-    references = sys.getrefcount(tensor)
-    dist.all_reduce(tensor, operation)
-    end = time.monotonic() + timeout
-    while sys.getrefcount(tensor) > references and time.monotonic() < end:
-        time.sleep(1e-5)
+def _layout(rank_here: int, mine: list[LocalParameter], everyone: list[list[ParameterInfo]]) -> Layout:
+    lowest: dict[str, int] = {}  # the lowest rank that has the parameter
+    infos: dict[str, ParameterInfo] = {}
+    for rank, theirs in enumerate(everyone):
+        for info in theirs:
+            lowest.setdefault(info.name, rank)
+            infos.setdefault(info.name, info)
+    position = {name: i for i, name in enumerate(infos)}
+    kept = [item for item in mine if item.info.tied_to is None]
+    names = [item.info.name for item in kept]
+    counted = [item.first and lowest[item.info.name] in item.team for item in kept]
+    return Layout(
+        infos=tuple(infos.values()),
+        parameters=tuple(item.parameter for item in kept),
+        indices=np.array([position[name] for name in names], dtype=np.int64),
+        counted=np.array(counted, dtype=bool),
+        reported=np.array([lowest[name] == rank_here for name in names], dtype=bool),
+    )

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from normscope.live.model.sharding import Layout, Ranks, local, local_gradient
+from normscope.live.model.ranks import Ranks
+from normscope.live.model.sharding import Layout, local, local_gradient
 from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSums
 from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
 from normscope.live.recording.previous_values import PreviousValues

@@ -17,9 +17,9 @@ from normscope.live.model.sharding import tied_names
 from normscope.live.writing.file_place import FilePlace
 from normscope.live.writing.journal_entries import (
     COLUMNS,
-    Inventory,
     JournalEntry,
     Note,
+    ParameterInventory,
     RateChanges,
     Record,
     Scalars,
@@ -51,7 +51,7 @@ class Journal:
     """Writes entries to the run file at `path`, and retries while that fails."""
 
     path: str | os.PathLike[str]
-    inventory: Inventory
+    inventory: ParameterInventory
     stage: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
     lock: WriterLock | None = None
@@ -143,13 +143,13 @@ class Journal:
         """Write the entries; what comes before a change of step or of parameters is written before it."""
         together: list[JournalEntry] = []
         for entry in entries:
-            if not isinstance(entry, Rewind | Inventory):
+            if not isinstance(entry, Rewind | ParameterInventory):
                 together.append(entry)
                 continue
             self._write_together(run, together)
             together = []
             self._settings.forget()
-            if isinstance(entry, Inventory):
+            if isinstance(entry, ParameterInventory):
                 self.inventory = entry
                 self._write_header(run)
             elif remark := rewind(run, self._counted(entry), self.stage, self._ids.tolist()):

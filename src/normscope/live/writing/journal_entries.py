@@ -69,7 +69,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Inventory:
+class ParameterInventory:
     """The parameters that later records are about."""
 
     parameters: Sequence[ParameterInfo]
@@ -79,4 +79,4 @@ class Inventory:
     """The classes of the optimizers, on all ranks."""
 
 
-JournalEntry = Record | Rewind | Scalars | RateChanges | Alarm | Note | Inventory
+JournalEntry = Record | Rewind | Scalars | RateChanges | Alarm | Note | ParameterInventory

@@ -14,7 +14,8 @@ from normscope.errors import (
     RunVersionError,
     UsageError,
 )
-from normscope.live.model.sharding import ParameterInfo, Ranks
+from normscope.live.model.ranks import Ranks
+from normscope.live.model.sharding import ParameterInfo
 from normscope.run import Run
 from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some

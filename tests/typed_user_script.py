@@ -44,6 +44,8 @@ def theory(path: Path) -> None:
         checkpoint: ns.CheckpointRow = run.checkpoints()[0]
         tensor: ns.TensorRow = run.tensors()[0]
         table: ns.Table = run.table(ns.ScalarRow)
+        rates: ns.Table = run.table(ns.RateRow)
+        print(len(rates))
         print(checkpoint, tensor, len(table), run.table(ns.WeightRow)["step"])
         fit = read(run)
     law: ns.LawFit = fit.law()

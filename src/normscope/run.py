@@ -15,10 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self
 
 from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
@@ -47,6 +44,9 @@ from normscope.run_schema import (
 )
 from normscope.table import Table, Value
 from normscope.writer_lock import WriterLock
+
+if TYPE_CHECKING:  # a reader of papers need not load NumPy
+    from numpy.typing import NDArray
 
 __all__ = [
     "NO_PREVIOUS", "CheckpointRow", "HeadRow", "MeasureRow", "Row", "Run", "SaturationRow", "ScalarRow",
@@ -158,7 +158,7 @@ class Run:
         """
         self._change_many(UPSERT_SUMS, rows)
 
-    def write_live(self, stage: str, rows: NDArray[np.float64]) -> None:
+    def write_live(self, stage: str, rows: NDArray[Any]) -> None:
         """Write records of a monitor, [rows, LIVE_COLUMNS]; NaN is stored as NULL.
 
         Rows in the order of their keys (tensor, then step) are written fastest. Where a scan has

@@ -149,7 +149,7 @@ def test_wrong_calls_exit_with_2(run, tmp_path):
     assert "integers separated by commas" in normscope("scan", tmp_path, "--steps", "a,b", code=2).stderr
 
 
-@pytest.mark.parametrize(("room", "left"), [(4096, False), (90_000, True)])
+@pytest.mark.parametrize(("room", "left"), [(4096, False), (130_000, True)])
 def test_a_full_disk(tmp_path, room, left):
     """No file may exceed `room` bytes: one sentence, and a run file that is whole or not there."""
     resource = pytest.importorskip("resource")

@@ -40,7 +40,7 @@ class Monitor:
     the optimizer exists. With several optimizers, a step ends when all in use have stepped.
     `model` and `optimizer` are those of the training loop, `run` is the run file to write, `schedule`
     says which steps to record (or a `Budget` how much time to spend), `options` what else; `fields` of
-    MonitorOptions may also be given by themselves, as in `Monitor(model, optimizer, "run.db", updates=False)`.
+    MonitorOptions may also be given by name, as in `Monitor(model, optimizer, "run.db", updates=False)`.
 
     >>> import tempfile, torch, normscope as ns
     >>> model = torch.nn.Linear(2, 1)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from normscope.live.model.optimizer_inspection import backward_scale, step_scale
-from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, TensorList, Tensors, sums_of
+from normscope.live.recording.optimizer_part import OptimizerPart, as_index
+from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, SumCache, TensorList, sums_of
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -33,16 +34,18 @@ class GradientSums:
     ) -> None:
         self._tensors, self._gradients = tensors, gradients
         self._pending = np.zeros((size, len(GRADIENT_COLUMNS)))
-        self._new = np.zeros(size, dtype=bool)
+        self._new: NDArray[np.bool_] | None = None
         self._reached: Sequence[int] = ()
         self._chosen: Indices = np.empty(0, dtype=np.int64)
-        self._theta: Tensors = ()
+        self._where: slice | Indices = self._chosen
+        self._theta, self._made = TensorList(()), TensorList(())
+        self._cache = SumCache()
         self.begin()
 
     def begin(self) -> None:
         """Begin a record: no step has used any gradient."""
         self.used = np.zeros_like(self._pending)
-        self._new[:] = False
+        self._new = None
         self.when: str | None = None
         """When the gradients were measured: at the end of "backward", or at the "step"."""
         self.order: Sequence[int] = ()
@@ -57,7 +60,7 @@ class GradientSums:
 
         Backward made the gradients of new parameters before they were known: they are left out.
         """
-        self._new[:] = True
+        self._new = np.ones(len(self._pending), dtype=bool)
         for here, there in kept.items():
             self._pending[here] = before._pending[there]
             self._new[here] = False
@@ -68,28 +71,38 @@ class GradientSums:
         if reached != self._reached:
             self._reached = list(reached)
             self._chosen = np.array(sorted(set(reached)), dtype=np.int64)
+            self._where = as_index(self._chosen, len(self._pending))
             self._theta = TensorList(self._tensors(self._chosen))
-        self._measure(self._chosen, self._theta)
+        gradients = self._gradients(self._chosen)
+        made = [gradient for gradient in gradients if gradient is not None]
+        if len(made) < len(gradients):
+            self._pending[self._chosen] = 0.0
+            self._measure(self._chosen[[gradient is not None for gradient in gradients]])
+            return
+        self._made.replace(made)
+        self._pending[self._where] = _columns(sums_of(self._made, None, self._theta, self._cache))
 
-    def use(self, optimizer: Optimizer, chosen: Indices) -> None:
+    def use(self, optimizer: Optimizer, part: OptimizerPart) -> None:
         """What the step of this optimizer uses, of its parameters.
 
         A gradient that no backward pass was seen to make (assigned by hand, left from an earlier step) is
         measured now, after any clipping.
         """
+        chosen, where = part.indices, part.where
         present = np.array([g is not None for g in self._gradients(chosen)], dtype=bool)
-        present &= ~self._new[chosen]
-        seen = self._pending[chosen, 3] > 0
+        if self._new is not None:
+            present &= ~self._new[where]
+        pending = self._pending[where]
+        seen = pending[:, 3] > 0
         if seen.any() and (scale := backward_scale(optimizer)) != 1.0:
             self._pending[chosen[:, None], [0, 1]] /= (scale**2, scale)
-        late = present & ~seen
-        if late.any():
-            self._measure(chosen[late], self._tensors(chosen[late]), step_scale(optimizer))
+        if not (seen >= present).all():
+            self._measure(chosen[present & ~seen], step_scale(optimizer))
         if present.any() and self.when != "backward":
             self.when = "backward" if seen.any() else "step"
-        pending = self._pending[chosen]
-        self.used[chosen] = pending if present.all() else np.where(present[:, None], pending, 0.0)
-        self._pending[chosen] = 0.0
+        pending = self._pending[where]
+        self.used[where] = pending if present.all() else np.where(present[:, None], pending, 0.0)
+        self._pending[where] = 0.0
 
     def use_without_step(self, chosen: Indices) -> None:
         """Record the gradients of parameters that no optimizer has."""
@@ -100,18 +113,18 @@ class GradientSums:
         """Whether a gradient of this record has NaN or infinite values."""
         return bool(self._pending[:, 2].any() or self.used[:, 2].any())
 
-    def _measure(self, asked: Indices, theta: Tensors, scale: float = 1.0) -> None:
-        gradients = self._gradients(asked)
-        if any(gradient is None for gradient in gradients):
-            self._pending[asked] = 0.0
-            kept = [i for i, gradient in enumerate(gradients) if gradient is not None]
-            gradients, asked = [gradients[i] for i in kept], asked[kept]
-            theta = self._tensors(asked)
-            if not kept:
-                return
-        sums = sums_of(gradients, None, theta)  # type: ignore[arg-type]
-        found = np.ones((len(asked), len(GRADIENT_COLUMNS)))
-        found[:, :3] = sums[:, [SUMSQ, INIT, NONFINITE]]
-        if scale != 1.0:
-            found[:, :2] /= (scale**2, scale)
-        self._pending[asked] = found
+    def _measure(self, chosen: Indices, scale: float = 1.0) -> None:
+        """Sum the gradients of these parameters, which all have one."""
+        if not len(chosen):
+            return
+        gradients = [gradient for gradient in self._gradients(chosen) if gradient is not None]
+        found = _columns(sums_of(gradients, None, self._tensors(chosen)))
+        found[:, :2] /= (scale**2, scale)
+        self._pending[chosen] = found
+
+
+def _columns(sums: Array) -> Array:
+    """GRADIENT_COLUMNS of gradients, from their sums."""
+    found = np.ones((len(sums), len(GRADIENT_COLUMNS)))
+    found[:, 0], found[:, 1], found[:, 2] = sums[:, SUMSQ], sums[:, INIT], sums[:, NONFINITE]
+    return found

@@ -31,6 +31,8 @@ class OptimizerPart:
     """The positions of each group's parameters."""
     indices: Indices
     """All of them."""
+    where: slice | Indices
+    """The same as an index: a slice, which is faster, if they are all parameters of this rank in order."""
     first_group: int
     """The number of the first group among those of all optimizers."""
     kind: float
@@ -58,7 +60,8 @@ class OptimizerPart:
         groups = [np.array([position[i] for i in ids if i in position], dtype=np.int64) for ids in members]
         indices = np.concatenate(groups) if groups else np.empty(0, dtype=np.int64)
         kind = kinds.get(kind_of(optimizer), np.nan)
-        return cls(weakref.ref(optimizer), members, groups, indices, first_group, kind)
+        where = as_index(indices, len(position))
+        return cls(weakref.ref(optimizer), members, groups, indices, where, first_group, kind)
 
     def is_current(self) -> bool:
         """Whether the optimizer still has the same parameters in the same groups."""
@@ -73,6 +76,7 @@ class OptimizerPart:
         if read == self._read:
             return
         self._read = read
+        self.rates = np.empty_like(self.rates)  # earlier records keep theirs
         start = 0
         for rates, group in zip(read, self.groups, strict=True):
             self.rates[start : start + len(group)] = rates
@@ -83,6 +87,11 @@ class OptimizerPart:
         rates = float(group.get("lr", np.nan)), float(group.get("weight_decay", 0.0))
         settings = momentum_of(optimizer, group), float(decay_is_coupled(optimizer, group))
         return (*rates, self.kind, *settings, float(self.first_group + number), 1.0)
+
+
+def as_index(indices: Indices, size: int) -> slice | Indices:
+    """The indices, or a slice if they are all of `size` in order."""
+    return slice(None) if np.array_equal(indices, np.arange(size)) else indices
 
 
 def _members(optimizer: Optimizer) -> list[list[int]]:

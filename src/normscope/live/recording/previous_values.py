@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.live.recording.optimizer_part import OptimizerPart
 from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, copy_into, listed
 
 Indices = NDArray[np.int64]
@@ -19,29 +20,36 @@ class PreviousValues:
         self._cache = cache
         self._copies: list[Tensor | None] = [None] * size
         self._taken = np.zeros(size, dtype=bool)
-        self._freed = np.zeros(size, dtype=bool)
-        self.unknown = np.zeros(size, dtype=bool)
-        """Parameters whose θ′ was freed, and that were then updated again within the record."""
+        self._freed, self._any_freed = np.zeros(size, dtype=bool), False
+        self._unknown = np.zeros(size, dtype=bool)
         self._lists: dict[int, tuple[Indices, TensorList]] = {}
+        self._fitting: tuple[TensorList, TensorList, int] | None = None
+        """Copies that fit to tensors, while those are of these kinds."""
 
     def begin(self) -> None:
         """Begin a record; memory is kept and used again."""
         self._taken[:] = False
-        self._freed[:] = False
-        self.unknown[:] = False
+        if self._any_freed:
+            self._freed[:] = False
+            self._unknown[:] = False
+            self._any_freed = False
 
-    def take(self, chosen: Indices, tensors: Tensors) -> None:
-        """Copy the tensors at these positions, except those that have been copied for this record."""
-        taken = self._taken[chosen]
-        self.unknown[chosen] |= self._freed[chosen]
-        if taken.all():
-            return
+    def take(self, part: OptimizerPart, tensors: Tensors) -> None:
+        """Copy an optimizer's tensors, except those that have been copied for this record."""
+        chosen, where = part.indices, part.where
+        taken = self._taken[where]
+        if self._any_freed:
+            self._unknown[where] |= self._freed[where]
         if not taken.any():
             self._copy(chosen, tensors)
-        else:  # parameters of two optimizers
+        elif not taken.all():  # parameters of two optimizers
             new = np.flatnonzero(~taken)
             self._copy(chosen[new], [listed(tensors)[i] for i in new.tolist()])
-        self._taken[chosen] = True
+        self._taken[where] = True
+
+    def unknown_at(self, positions: Indices) -> Indices | None:
+        """The positions of parameters whose θ′ was freed, and that were then updated again in the record."""
+        return positions[self._unknown] if self._any_freed and self._unknown.any() else None
 
     def of(self, chosen: Indices) -> Tensors:
         """The copies at these positions."""
@@ -56,7 +64,7 @@ class PreviousValues:
         for i in range(len(self._copies)) if chosen is None else chosen.tolist():
             self._copies[i] = None
         if chosen is not None:
-            self._freed[chosen], self._taken[chosen] = True, False
+            self._freed[chosen], self._taken[chosen], self._any_freed = True, False, True
         self._lists.clear()
 
     def _copy_at(self, index: int) -> Tensor:
@@ -66,21 +74,22 @@ class PreviousValues:
 
     def _copy(self, chosen: Indices, tensors: Tensors) -> None:
         known, found = self._lists.get(id(chosen), (None, None))
-        if known is not chosen or found is None or not _fits(found, tensors):
+        if known is not chosen or found is None or not self._fits(found, tensors):
             for i, tensor in zip(chosen.tolist(), listed(tensors), strict=True):
                 self._copies[i] = _memory_for(tensor, self._copies[i])
             self._lists.clear()
         copy_into(self.of(chosen), tensors, self._cache)
 
-
-def _fits(copies: TensorList, tensors: Tensors) -> bool:
-    """Whether the memory of the last copies can be used again."""
-    if isinstance(tensors, TensorList):
-        one, other = copies.addresses(), tensors.addresses()
-        if (one.codes >= 0).all() and (one.codes == other.codes).all() and (one.counts == other.counts).all():
+    def _fits(self, copies: TensorList, tensors: Tensors) -> bool:
+        """Whether the memory of the last copies can be used again."""
+        known = (copies, tensors, tensors.locate().kinds) if isinstance(tensors, TensorList) else None
+        if known is not None and known == self._fitting:
             return True
-    pairs = zip(copies.tensors, listed(tensors), strict=True)
-    return all(_format(one) == _format(other) for one, other in pairs)
+        pairs = zip(copies.tensors, listed(tensors), strict=True)
+        fits = all(_format(one) == _format(other) for one, other in pairs)
+        readable = isinstance(tensors, TensorList) and bool((tensors.places[:, 0] >= 0).all())
+        self._fitting = known if fits and readable else None  # of others, `kinds` does not know the dtype
+        return fits
 
 
 def _memory_for(tensor: Tensor, before: Tensor | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ class Recorder:
     def __init__(self, layout: Layout, ranks: Ranks, updates: bool, kinds: Sequence[str] = ()) -> None:
         self.layout, self.ranks, self.updates = layout, ranks, updates
         self.position = {id(p): i for i, p in enumerate(layout.parameters)}
+        self._positions: list[int] = layout.indices.tolist()
         self._kinds = {kind: float(i) for i, kind in enumerate(kinds)}
         self._plain = not any(isinstance(p, DTensor) or p.is_complex() for p in layout.parameters)
         self._parts: dict[int, OptimizerPart] = {}
@@ -108,19 +110,19 @@ class Recorder:
         part = self.part_of(optimizer)
         part.read_rates()
         if self.updates:
-            self._previous.take(part.indices, self._tensors_of(part))
+            self._previous.take(part, self._tensors_of(part))
 
     def use_gradients(self, optimizer: Optimizer) -> None:
-        """Note which gradients the step of this optimizer uses; call it when the step begins."""
-        self.gradients.use(optimizer, self.part_of(optimizer).indices)
+        """Note which gradients the step of this optimizer uses; call it after `before_step`."""
+        self.gradients.use(optimizer, self._parts[id(optimizer)])
 
     def after_step(self, optimizer: Optimizer, keep: bool) -> None:
         """Sum the parameters that this optimizer updates; `keep` the memory of θ′."""
-        part = self.part_of(optimizer)
+        part = self._parts[id(optimizer)]  # as `before_step` has found it
         previous = self._previous.of(part.indices) if self.updates else None
         cache = self._cache if self._plain else None
-        self._sums[part.indices] = sums_of(self._tensors_of(part), previous, part.initial, cache)
-        self._summed[part.indices] = True
+        self._sums[part.where] = sums_of(self._tensors_of(part), previous, part.initial, cache)
+        self._summed[part.where] = True
         if not keep:
             self._previous.free(part.indices)
 
@@ -137,23 +139,25 @@ class Recorder:
             self._sums[rest] = sums_of(self._tensors(rest), None, self._initial_at(rest))
         optimized = np.zeros(len(self._summed), dtype=bool)
         for part in self._parts.values():
-            optimized[part.indices] = True
+            optimized[part.where] = True
         if not optimized.all():
             self.gradients.use_without_step(np.flatnonzero(~optimized))
 
     def combine(self, step: int, extra: Array, first: bool = False) -> tuple[Record, Array]:
         """The record of the whole model and the sum of `extra` over the ranks."""
-        layout = self.layout
-        mine = np.zeros((len(self._sums), len(COLUMNS)))
-        mine[:, SUMS], mine[:, GRADIENT] = self._sums, self.gradients.used
-        for part in self._parts.values():
-            mine[part.indices, RATES] = part.rates
-        values, extra = self.ranks.combine(layout, mine, extra, RATES, COLUMN["absmax"])
-        self._mark_missing(values, first)
-        order = tuple(layout.indices[list(self.gradients.order)].tolist())
-        return Record(step, values, first, order), extra
+        rates = [(part.where, part.rates) for part in self._parts.values()]
+        assemble = partial(_assembled, self._sums, self.gradients.used, rates)
+        mark = partial(self._mark_missing, first, self._previous.unknown_at(self.layout.indices))
+        order = [self._positions[i] for i in self.gradients.order]
+        if self.ranks.world == 1:
+            return Record(step, lambda: mark(self._combined(assemble(), extra)[0]), first, order), extra
+        values, extra = self._combined(assemble(), extra)
+        return Record(step, mark(values), first, order), extra
 
-    def _mark_missing(self, values: Array, first: bool) -> None:
+    def _combined(self, mine: Array, extra: Array) -> tuple[Array, Array]:
+        return self.ranks.combine(self.layout, mine, extra, RATES, COLUMN["absmax"])
+
+    def _mark_missing(self, first: bool, unknown: Indices | None, values: Array) -> Array:
         """Write NaN where nothing was measured and where a gradient is not finite."""
         no_gradient = (values[:, COLUMN["gradients"]] == 0) | (values[:, COLUMN["grad_nonfinite"]] > 0)
         if no_gradient.any():
@@ -163,10 +167,11 @@ class Recorder:
             values[np.ix_(ungrouped, [COLUMN["lr"], COLUMN["weight_decay"]])] = np.nan
         if first or not self.updates:
             values[:, UPDATE] = np.nan
-        elif (unknown := self._previous.unknown).any():
-            values[self.layout.indices[unknown][:, None], UPDATE] = np.nan
+        elif unknown is not None:
+            values[unknown[:, None], UPDATE] = np.nan
         if self._initial is None:
             values[:, COLUMN["dot_init"]] = np.nan
+        return values
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -189,6 +194,15 @@ class Recorder:
         if self._plain:
             return [parameters[i].grad for i in chosen.tolist()]
         return [local_gradient(parameters[i]) for i in chosen.tolist()]
+
+
+def _assembled(sums: Array, gradients: Array, rates: Sequence[tuple[slice | Indices, Array]]) -> Array:
+    """One rank's part of a record, [parameters, COLUMNS]."""
+    mine = np.zeros((len(sums), len(COLUMNS)))
+    mine[:, SUMS], mine[:, GRADIENT] = sums, gradients
+    for where, values in rates:
+        mine[where, RATES] = values
+    return mine
 
 
 def sums_now(like: Recorder) -> Array | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,20 @@ the only one that does not add up over ranks.
 
 @dataclass(frozen=True)
 class Record:
-    """The sums of all parameters at one step, [parameters, columns]; NaN where nothing was measured."""
+    """The sums of all parameters at one step."""
 
     step: int
-    values: Array
+    measured: Array | Callable[[], Array]
+    """`values`, or what makes them: training need not wait for that."""
     first: bool = False
     """Taken before the first step, so there is no update."""
-    backward_order: tuple[int, ...] = ()
+    backward_order: Sequence[int] = ()
     """The parameters in the order in which the last backward pass reached them."""
+
+    @cached_property
+    def values(self) -> Array:
+        """[parameters, COLUMNS]; NaN where nothing was measured."""
+        return self.measured() if callable(self.measured) else self.measured
 
     def column(self, name: str) -> Array:
         """One of COLUMNS, one value per parameter."""

@@ -4,7 +4,7 @@
  *   sumsq = |theta|^2, dot = <previous, delta>, sumsq_delta = |delta|^2, dot_init = <initial, theta>,
  *
  * and also the largest magnitude and the number of non-finite values. `chain` computes them along a
- * series of checkpoints, `sums_many` for many tensors of a live model.
+ * series of checkpoints, `sums_many` for many tensors of a live model, which `locate` finds.
  *
  * RUN elements are summed in float32 lanes, a dozen terms per lane, and the sums of the runs are
  * added up in float64. The relative error of |theta| is about 1e-9 for values that vary, and
@@ -308,11 +308,77 @@ static PyObject *copy_many(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- where live tensors are: asked from C, because a training step leaves nothing of the interpreter's
+ * code in the cache, and five calls per tensor would be the longest part of a record ---- */
+
+enum { IS_CPU, IS_CONTIGUOUS, DTYPE, NUMEL, DATA_PTR, ASKED };
+static const char *const QUESTIONS[ASKED] = {"is_cpu", "is_contiguous", "dtype", "numel", "data_ptr"};
+static PyObject *names[ASKED]; /* made once at import */
+
+static int is_true(PyObject *answer) { /* takes the reference */
+    int found = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return found;
+}
+
+static int to_integer(PyObject *answer, int64_t *out) { /* takes the reference */
+    *out = answer ? (int64_t)PyLong_AsLongLong(answer) : -1;
+    Py_XDECREF(answer);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The code of a tensor's dtype if the kernel can read it where it is, otherwise -1; -2 for an error. */
+static int64_t code_of(PyObject *tensor, PyObject *dtypes) {
+    int yes = is_true(PyObject_GetAttr(tensor, names[IS_CPU]));
+    if (yes > 0) yes = is_true(PyObject_CallMethodObjArgs(tensor, names[IS_CONTIGUOUS], NULL));
+    if (yes <= 0) return yes < 0 ? -2 : -1;
+    PyObject *dtype = PyObject_GetAttr(tensor, names[DTYPE]);
+    PyObject *code = dtype ? PyDict_GetItemWithError(dtypes, dtype) : NULL; /* borrowed */
+    int64_t found = code ? (int64_t)PyLong_AsLongLong(code) : -1;
+    Py_XDECREF(dtype);
+    return PyErr_Occurred() ? -2 : found;
+}
+
+/* locate(tensors, dtypes, places, known): where each tensor of a list is.
+ *
+ * places has one int64 row (dtype, elements, address) per tensor; dtype is -1 and address 0 for one that
+ * the kernel cannot read. Returns 0 if nothing has changed, 1 if tensors are at other addresses, 2 if
+ * they are of other kinds. If known is true they are the same objects as in the last call: only their
+ * sizes and addresses are looked at. */
+static PyObject *locate(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *tensors, *dtypes;
+    Py_buffer places;
+    int known;
+    long changed = 0;
+    if (!PyArg_ParseTuple(args, "O!O!w*p:locate", &PyList_Type, &tensors, &PyDict_Type, &dtypes, &places, &known))
+        return NULL;
+    Py_ssize_t count = PyList_Size(tensors);
+    int64_t *row = places.buf;
+    if (places.len != count * 24) PyErr_SetString(PyExc_ValueError, "expected one row of three int64 per tensor");
+    for (Py_ssize_t i = 0; !PyErr_Occurred() && i < PyList_Size(tensors) && i < count; i++, row += 3) {
+        PyObject *tensor = PyList_GetItem(tensors, i); /* borrowed */
+        int64_t code = row[0], elements, address = 0;
+        if (to_integer(PyObject_CallMethodObjArgs(tensor, names[NUMEL], NULL), &elements)) break;
+        if (!known || elements != row[1]) code = code_of(tensor, dtypes);
+        if (code >= 0 && to_integer(PyObject_CallMethodObjArgs(tensor, names[DATA_PTR], NULL), &address)) break;
+        if (known && code >= 0 && address != row[2]) code = code_of(tensor, dtypes); /* p.data = another */
+        if (code == -2) break;
+        if (code < 0) address = 0;
+        if (code != row[0] || elements != row[1]) changed = 2;
+        else if (address != row[2] && changed == 0) changed = 1;
+        row[0] = code; row[1] = elements; row[2] = address;
+    }
+    PyBuffer_Release(&places);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(changed);
+}
+
 static PyMethodDef METHODS[] = {
     {"chain", chain, METH_VARARGS,
      "chain(dtype, initial, previous, buffers, wanted, block, totals): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
     {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
+    {"locate", locate, METH_VARARGS, "locate(tensors, dtypes, places, known): where each tensor of a list is"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -324,6 +390,8 @@ PyMODINIT_FUNC PyInit__kernel(void) {
     fill_f8(F8_E5M2, 2, 15, 0);
     fill_f8(F8_E4M3FNUZ, 3, 8, 1);
     fill_f8(F8_E5M2FNUZ, 2, 16, 1);
+    for (int i = 0; i < ASKED; i++)
+        if (!names[i] && !(names[i] = PyUnicode_InternFromString(QUESTIONS[i]))) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
     if (module && PyModule_AddStringConstant(module, "INSTRUCTION_SET", instruction_set) < 0) {
         Py_DECREF(module);

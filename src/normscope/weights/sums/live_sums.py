@@ -8,12 +8,12 @@ transfer per device. Both ways count non-finite values and leave them out.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
-from operator import is_
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -36,81 +36,102 @@ SUMSQ, DOT, DELTA, INIT, ABSMAX, NONFINITE = range(len(Sums._fields))
 DTYPES = {getattr(torch, name): code for name, code in CODES.items()}
 
 
-class Addresses(NamedTuple):
-    """Where tensors are in memory: dtype codes (−1 if the kernel cannot read one), elements, addresses."""
-
-    codes: Words
-    counts: Words
-    pointers: Words
-
-
 class TensorList:
-    """Tensors that are summed again and again; their addresses are looked up only when they have moved.
+    """Tensors that are summed again and again, and where they are in memory.
 
-    A parameter may get other memory at any time (`p.data = …`), so the addresses and sizes are compared at
-    every use, which takes a fifth of the time of looking up everything; not if they are `fixed`.
+    A parameter may get other memory at any time (`p.data = …`), so addresses and sizes are looked up at every
+    use; not if they are `fixed`.
     """
 
     def __init__(self, tensors: Sequence[Tensor], fixed: bool = False) -> None:
         self.tensors = list(tensors)
-        self._fixed = fixed
-        self._places: list[int] = []
-        self._sizes: list[int] = []
-        self._known: Addresses | None = None
+        self.places = np.full((len(self.tensors), 3), -1, dtype=np.int64)
+        """Rows (dtype, elements, address); dtype is −1 for a tensor that the kernel cannot read."""
+        self.kinds = self.moves = 0
+        """How often dtypes or sizes have changed, and addresses."""
+        self._fixed, self._known = fixed, False
 
-    def addresses(self) -> Addresses:
-        """Where the tensors are now; the same object as long as they have not moved."""
-        if self._known is not None and self._fixed:
-            return self._known
-        places = [t.data_ptr() for t in self.tensors]
-        sizes = [t.numel() for t in self.tensors]
-        if self._known is None or places != self._places or sizes != self._sizes:
-            self._known = _addresses(self.tensors)
-            self._places, self._sizes = places, sizes
-        return self._known
+    def replace(self, tensors: list[Tensor]) -> None:
+        """Sum other tensors from now on, most likely of the same kinds: the gradients of the next step."""
+        if len(tensors) != len(self.tensors):
+            self.places = np.full((len(tensors), 3), -1, dtype=np.int64)
+        self.tensors, self._known = tensors, False
+
+    def locate(self) -> TensorList:
+        """Look up where the tensors are now; returns the list itself."""
+        if not (self._fixed and self._known):
+            changed = _locate(self.tensors, self.places, self._known)
+            self.kinds += changed == 2
+            self.moves += changed > 0
+            self._known = True
+        return self
 
 
 Tensors: TypeAlias = Sequence[Tensor] | TensorList
+Sides: TypeAlias = tuple[TensorList | None, ...]
 
 
-class _Table(NamedTuple):
-    """Rows for the kernel, which of them it can sum, and the addresses that they were made from."""
+def _locate(tensors: list[Tensor], places: Any, known: bool) -> int:
+    if _kernel is not None:
+        return _kernel.locate(tensors, DTYPES, places, known)
+    places[:, 1] = [t.numel() for t in tensors]
+    return 2
 
-    sources: tuple[Addresses | None, ...]
-    native: NDArray[np.bool_]
-    rows: Words
-    all_native: bool
-    small: bool
-    """Whether one thread does it fastest."""
+
+class _Table:
+    """The kernel's rows for the sums of some lists, kept up to date when their tensors have moved."""
+
+    def __init__(self, sides: Sides) -> None:
+        theta, *others = sides
+        assert theta is not None
+        self._sides = [None if side is None else weakref.ref(side) for side in sides]  # they hold memory
+        self.rows = np.zeros((len(theta.tensors), 5), dtype=np.int64)
+        self.rows[:, :3] = theta.places
+        native = theta.places[:, 0] >= 0
+        for column, side in enumerate(others, start=3):
+            if side is not None:
+                self.rows[:, column] = side.places[:, 2]
+                native &= (side.places[:, :2] == theta.places[:, :2]).all(axis=1)
+        self.native, self.all_native = native, bool(native.all())
+        """Which rows the kernel can sum, and whether it can sum all."""
+        self.small = int(theta.places[:, 1].sum()) <= PIECE
+        """Whether one thread does it fastest."""
+        self._kinds = [None if side is None else side.kinds for side in sides]
+        self._moves = [None if side is None else side.moves for side in sides]
+
+    def is_of(self, sides: Sides) -> bool:
+        """Whether the rows are those of these lists; their addresses are brought up to date."""
+        for i, (side, mine) in enumerate(zip(sides, self._sides, strict=True)):
+            if side is None:
+                continue
+            if mine is None or mine() is not side or side.kinds != self._kinds[i]:
+                return False
+            if side.moves != self._moves[i]:
+                self.rows[:, 2 + i] = side.places[:, 2]
+                self._moves[i] = side.moves
+                self.__dict__.pop("copies", None)
+        return True
+
+    @cached_property
+    def copies(self) -> Words:
+        """Rows (to, from, bytes) for copying the first list to the second."""
+        rows = self.rows[self.native]
+        return np.stack([rows[:, 3], rows[:, 2], rows[:, 1] * _WIDTHS[rows[:, 0]]], axis=1)
 
 
 class SumCache:
-    """The tables of sums and copies that are made again and again, kept while no tensor has moved."""
+    """The tables of sums and copies that are made again and again."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, int], _Table] = {}
+        self._tables: dict[tuple[int, ...], _Table] = {}
 
-    def table(self, key: tuple[str, int], sources: tuple[Addresses | None, ...]) -> _Table:
-        """The table of these sources; made anew if one of them is not the object that it was."""
+    def table(self, sides: Sides) -> _Table:
+        """The table of these lists; made anew if their tensors are of other kinds than they were."""
+        key = tuple(map(id, sides))
         known = self._tables.get(key)
-        if known is None or not all(map(is_, sources, known.sources)):
-            known = self._tables[key] = _sum_table(sources)
+        if known is None or not known.is_of(sides):
+            known = self._tables[key] = _Table(sides)
         return known
-
-
-def _sum_table(sources: tuple[Addresses | None, ...]) -> _Table:
-    first = sources[0]
-    assert first is not None
-    rows = np.zeros((len(first.codes), 5), dtype=np.int64)
-    rows[:, 0], rows[:, 1] = first.codes, first.counts
-    native = first.codes >= 0
-    for column, side in enumerate(sources, start=2):
-        if side is not None:
-            rows[:, column] = side.pointers
-            if side is not first:
-                native &= (side.codes == first.codes) & (side.counts == first.counts)
-    small = int(first.counts.sum()) <= PIECE
-    return _Table(sources, native, rows, bool(native.all()), small)
 
 
 def sums_of(
@@ -120,55 +141,42 @@ def sums_of(
     cache: SumCache | None = None,
 ) -> Array:
     """The additive sums of each θ against its θ′ and θ₀: [tensors, 6], in the order of `Sums`."""
-    sides = (theta, previous, initial)
-    sources = tuple(None if side is None else _looked_up(side) for side in sides)
-    table = _sum_table(sources) if cache is None else cache.table(("sums", id(theta)), sources)
+    sides = _located(theta), _located(previous), _located(initial)
+    table = _Table(sides) if cache is None else cache.table(sides)
     if table.all_native:
         return _native(table.rows, table.small)
     out = np.zeros((len(table.rows), len(Sums._fields)))
     if table.native.any():
         out[table.native] = _native(table.rows[table.native], table.small)
     rest = np.flatnonzero(~table.native).tolist()
-    kept = [None if side is None else listed(side) for side in sides]
-    out[rest] = _by_torch([tuple(s if s is None else s[i] for s in kept) for i in rest])
+    out[rest] = _by_torch([tuple(None if side is None else side.tensors[i] for side in sides) for i in rest])
     return out
 
 
 @torch.no_grad()
 def copy_into(targets: Tensors, sources: Tensors, cache: SumCache | None = None) -> None:
     """Copy every source to its target; on the CPU, at the speed of memory."""
-    pair = _looked_up(sources), _looked_up(targets)
-    table = _sum_table(pair) if cache is None else cache.table(("copy", id(targets)), pair)
-    if table.native.any():
-        rows = table.rows if table.all_native else table.rows[table.native]
-        work = np.empty((len(rows), 3), dtype=np.int64)
-        work[:, 0], work[:, 1], work[:, 2] = rows[:, 3], rows[:, 2], rows[:, 1] * _WIDTHS[rows[:, 0]]
-        if table.small:
-            _kernel.copy_many(work.data)
-        else:
-            _spread(_kernel.copy_many, _cut(work, 2, (0, 1), PIECE * 4, 1), 2)
+    sides = _located(sources), _located(targets)
+    table = _Table(sides) if cache is None else cache.table(sides)
+    work = table.copies
+    if table.small and len(work):
+        _kernel.copy_many(work.data)
+    elif len(work):
+        _spread(_kernel.copy_many, _cut(work, 2, (0, 1), PIECE * 4, 1), 2)
     if not table.all_native:
         for i in np.flatnonzero(~table.native).tolist():
             listed(targets)[i].copy_(listed(sources)[i])
 
 
-def _looked_up(tensors: Tensors) -> Addresses:
-    return tensors.addresses() if isinstance(tensors, TensorList) else _addresses(tensors)
+def _located(tensors: Tensors | None) -> TensorList | None:
+    if tensors is None:
+        return None
+    return (tensors if isinstance(tensors, TensorList) else TensorList(tensors)).locate()
 
 
 def listed(tensors: Tensors) -> Sequence[Tensor]:
     """The tensors themselves."""
     return tensors.tensors if isinstance(tensors, TensorList) else tensors
-
-
-def _addresses(tensors: Sequence[Tensor]) -> Addresses:
-    if _kernel is None:
-        return Addresses(np.full(len(tensors), -1), *np.zeros((2, len(tensors)), np.int64))
-    known = DTYPES.get
-    codes = [known(t.dtype, -1) if t.is_cpu and t.is_contiguous() else -1 for t in tensors]
-    counts = [t.numel() for t in tensors]
-    pointers = [t.data_ptr() if code >= 0 else 0 for t, code in zip(tensors, codes, strict=True)]
-    return Addresses(*np.array((codes, counts, pointers), np.int64))
 
 
 def _sums_many(rows: Any, out: Any) -> None:

@@ -1,1 +1,1 @@
-"""What growth does to a network while it trains: a probe of the whole network, and the attention of training."""
+"""What growth does to a network in training: a probe of all of it, and the attention of training."""

@@ -135,5 +135,7 @@ def attention_rows(
             relative_entropy=found.relative / found.several if found.several else None,
             source=source,
         )
-        for (name, head), found in sorted(heads.items(), key=lambda item: (layer_of(item[0][0], lists), item[0]))
+        for (name, head), found in sorted(
+            heads.items(), key=lambda item: (layer_of(item[0][0], lists), item[0])
+        )
     ]

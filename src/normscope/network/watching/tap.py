@@ -32,9 +32,9 @@ from normscope.network.watching.lineage import LINEAR, PRODUCT, SOFT, WEIGHTED
 from normscope.network.watching.observing import looking, observing
 from normscope.network.watching.running_modules import RunningModules
 from normscope.network.watching.softmax_layouts import shared_heads
-from normscope.network.watching.written_softmax import WrittenSoftmax
+from normscope.network.watching.written_softmax import COMPUTING, WrittenSoftmax
 
-__all__ = ["AttentionCall", "AttentionMode", "Handler", "Proceed", "intercept", "tap"]
+__all__ = ["AttentionCall", "AttentionMode", "Handler", "Proceed", "intercept", "may_attend", "tap"]
 
 Proceed: TypeAlias = Callable[[], Tensor]
 Handler: TypeAlias = Callable[[AttentionCall, Proceed, Sdpa | None], Tensor]
@@ -163,6 +163,15 @@ class AttentionMode(TorchFunctionMode):
         if flags & LINEAR:
             return scores.dim() <= 3 or scores.stride(axis) == 1
         return bool(flags & WEIGHTED) and scores.dim() <= 3 and not (attends and axis == scores.dim() - 1)
+
+
+def may_attend(func: Any) -> bool:
+    """Whether a call of torch may be attention, by the function alone."""
+    return (
+        func is F.scaled_dot_product_attention
+        or func in _SOFTMAXES
+        or getattr(func, "__name__", "") in COMPUTING
+    )
 
 
 def _observed_call(func: Any, args: Any, kwargs: Any) -> Any:

@@ -10,9 +10,9 @@ from typing import Any
 from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
 
 __all__ = [
-    "LIVE_PROBES", "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES", "TABLE_OF",
-    "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures", "HeadRow",
-    "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
+    "LIVE_PROBES", "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES",
+    "TABLE_OF", "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures",
+    "HeadRow", "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
     "SimilarityMeasures", "SimilarityRow", "TensorRow", "WeightRow", "insertion", "step_key",
 ]  # fmt: skip
 

@@ -124,6 +124,7 @@ def attention_rows(
     heads: Mapping[HeadKey, HeadNumbers], step: int, source: str, lists: Sequence[BlockList]
 ) -> list[AttentionRow]:
     """One row per head; `lists` say which layer a module belongs to."""
+    ordered = sorted(heads.items(), key=lambda item: (layer_of(item[0][0], lists), item[0]))
     return [
         AttentionRow(
             step,
@@ -135,7 +136,5 @@ def attention_rows(
             relative_entropy=found.relative / found.several if found.several else None,
             source=source,
         )
-        for (name, head), found in sorted(
-            heads.items(), key=lambda item: (layer_of(item[0][0], lists), item[0])
-        )
+        for (name, head), found in ordered
     ]

@@ -34,7 +34,7 @@ class NormSums:
     def add(self, vectors: Tensor) -> None:
         """Add the norms of vectors [tokens, width], whose squares are summed in float64."""
         self.tokens += len(vectors)
-        for part in vectors.split(_ROWS):
+        for part in torch.split(vectors, _ROWS):
             self.total += float(part.double().square().sum(-1).sqrt().sum())
 
     @property

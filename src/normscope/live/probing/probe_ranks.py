@@ -58,8 +58,8 @@ def tensor_parallel(model: nn.Module) -> bool:
     """Whether ranks have different heads of one layer: parameters sharded by something beside FSDP2."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     managed: set[int] = set()
-    for module in model.modules() if fsdp is not None else ():
-        if isinstance(module, fsdp.FSDPModule):
+    for module in model.modules():
+        if fsdp is not None and isinstance(module, fsdp.FSDPModule):
             for group in module._get_fsdp_state()._fsdp_param_groups:
                 for each in group.fsdp_params:
                     if each.is_dtensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
-from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normscope.live.guard import Guard
@@ -100,7 +100,7 @@ class TrainingAttention:
             self._batch, self._graphs = _inputs(execution), _compiled_graphs()
             assert self._modules is not None
             self._mode = _TrainingMode(self._look, self._modules, self._guard)
-            self._mode.__enter__()
+            _push_mode(self._mode)  # type: ignore[no-untyped-call]
             return new
         return False
 
@@ -177,11 +177,13 @@ def _inputs(execution: Execution) -> Batch:
 
 def _leave(mode: AttentionMode) -> None:
     """Leave the mode, also if others were entered after it and not left."""
-    above = []
-    while _len_torch_function_stack() and (top := _pop_mode()) is not mode:
-        above.append(top)
-    for other in reversed(above):
-        _push_mode(other)
+    open_modes = _get_current_function_mode_stack()  # the innermost last
+    if mode in open_modes:
+        above = open_modes[open_modes.index(mode) + 1 :]
+        for _ in (mode, *above):
+            _pop_mode()  # type: ignore[no-untyped-call]
+        for other in above:
+            _push_mode(other)  # type: ignore[no-untyped-call]
 
 
 def _is_compiled(model: nn.Module) -> bool:

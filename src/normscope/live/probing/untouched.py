@@ -70,7 +70,7 @@ def _same_versions(model: nn.Module) -> Iterator[None]:
     if not known:
         yield
         return
-    with torch.autograd._unsafe_preserve_version_counter(known):
+    with torch.autograd.grad_mode._unsafe_preserve_version_counter(known):
         yield
 
 

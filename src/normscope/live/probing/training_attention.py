@@ -49,7 +49,8 @@ class TrainingAttention:
         self._modules: RunningModules | None = None
         self._mode: _TrainingMode | None = None
         self._sums, self._trace = AttentionSums(), ModelTrace({})
-        self._batch, self._begun, self._graphs = Batch(), set[str](), 0
+        self._batch, self._begun = Batch(), set[str]()
+        self._graphs = self._graphs_before = 0
         self.lists: Sequence[BlockList] = ()
         self.problem: str | None = None
         """Why nothing can be observed from now on."""
@@ -61,6 +62,7 @@ class TrainingAttention:
         if self.problem is None and self._modules is None:
             self._modules = RunningModules(self._model, self)
             self._begun.clear()
+            self._graphs_before = _compiled_graphs()
 
     def disarm(self) -> None:
         """Remove the hooks, and forget what was seen."""
@@ -73,6 +75,8 @@ class TrainingAttention:
     def take(self) -> dict[HeadKey, HeadNumbers]:
         """The heads that were seen since `arm`; empty if a forward pass was interrupted."""
         interrupted, sums = self._mode is not None, self._sums
+        if self._modules is not None and not self._begun and _compiled_graphs() != self._graphs_before:
+            self.problem = COMPILED  # the whole step is, with our hooks in it: not once more
         self.disarm()
         if interrupted or self.problem is not None:
             return {}

@@ -212,6 +212,7 @@ def test_autocast_does_not_round_the_logits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["wrapper", "in place", "block", "function"])
 def test_compiled_models_say_so_once(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     torch._dynamo.reset()
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     model, _ = made(Sdpa)
     call: Any = model
     if how == "wrapper":
@@ -234,7 +235,7 @@ def test_compiled_models_say_so_once(how: str, tmp_path: Path, caplog: pytest.Lo
     with ns.Run(tmp_path / "run.db") as run:
         assert "monitor.attention" in run.meta
         assert run.query("SELECT count(DISTINCT step) FROM weight") == [(7,)]
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= before + 2
     torch._dynamo.reset()
 
 

@@ -1,4 +1,4 @@
-"""One small training with probes and observed attention, in one process or sharded; rank 0 writes the rows."""
+"""One small training with probes and observed attention, in one process or sharded."""
 
 from __future__ import annotations
 

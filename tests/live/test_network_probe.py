@@ -6,6 +6,7 @@ import copy
 import logging
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import normscope as ns
 from normscope.errors import UsageError
 from normscope.network.measuring.joint import saturation_and_heads
+from normscope.network.recording import StudyRecord
 from normscope.rows import LIVE_PROBES
 from tests.live.test_training_attention import Sdpa, batches, made, step
 from tests.network.models import HandWritten
@@ -75,7 +77,7 @@ def test_a_probe_leaves_everything_as_it_was(tmp_path: Path) -> None:
         model, optimizer = made(build)
         model.layers[0].eval()  # one part is not in training mode, and stays so
         path = tmp_path / f"{build.__name__}.db"
-        monitor = ns.Monitor(model, optimizer, path, network=ns.every(1), batch=PROBE)
+        monitor = ns.Monitor(model, optimizer, path, network=ns.at_steps([0, 2]), batch=PROBE)
         step(model, optimizer, PROBE)
         loss = model(PROBE).square().mean()
         loss.backward(retain_graph=True)
@@ -86,7 +88,7 @@ def test_a_probe_leaves_everything_as_it_was(tmp_path: Path) -> None:
         assert before[1:] == after[1:]
         loss.backward()  # the graph that was kept is still good
         monitor.close()
-        assert steps_of(path, "saturation") == [0, 1, 2]
+        assert steps_of(path, "saturation") == [0, 2]
 
 
 def test_training_is_the_same_to_the_bit(tmp_path: Path) -> None:
@@ -211,10 +213,10 @@ def test_resuming_deletes_later_probes_and_keeps_what_saturate_measured(tmp_path
         for tokens in batches(4):
             step(model, optimizer, tokens)
         monitor.flush()
-        with ns.Run.create(path) as run, run.transaction():  # as `saturate` does on the checkpoint of step 3
-            run.delete_network(3)
-            run.write([ns.SaturationRow(3, "layers.0", 1, 0.5, 0.1, 9, 1024.0, converged=True)])
-            run.set_artifact("saturation-settings", "3", {})
+        layer = ns.LayerSaturation("layers.0", 1, 0.5, 0.1, 9, 1024.0, converged=True)
+        result = ns.SaturationAndHeads(ns.Saturation((layer,)), ns.Heads(()))
+        with ns.Run.create(path) as run:  # as `saturate` does on the checkpoint of step 3
+            StudyRecord(run, {}).save(SimpleNamespace(stage="", step=3), {}, result, ())
         monitor.load_state_dict({"step": 1})
         step(model, optimizer, PROBE)
     assert steps_of(path, "attention") == steps_of(path, "activation") == [0, 1, 2]
@@ -245,17 +247,17 @@ def test_compiled_models_are_probed_without_compiling_again(tmp_path: Path) -> N
     plain = copy.deepcopy(model)
     compiled = torch.compile(model, backend="eager")
     optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1)
-    with ns.Monitor(compiled, optimizer, tmp_path / "run.db", network=ns.every(1), batch=PROBE):
+    with ns.Monitor(compiled, optimizer, tmp_path / "run.db", network=ns.at_steps([0, 3]), batch=PROBE):
         for tokens in batches(3):
             step(compiled, optimizer, tokens)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 1
     torch._dynamo.reset()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    with ns.Monitor(plain, optimizer, tmp_path / "plain.db", network=ns.every(1), batch=PROBE):
+    with ns.Monitor(plain, optimizer, tmp_path / "plain.db", network=ns.at_steps([0, 3]), batch=PROBE):
         for tokens in batches(3):
             step(plain, optimizer, tokens)
     one, two = (rows(tmp_path / name, ns.AttentionRow) for name in ("run.db", "plain.db"))
-    assert len(one) == 16
+    assert len(one) == 8
     assert [(r.module, r.head) for r in one] == [(r.module, r.head) for r in two]
     assert [r.logit for r in one] == pytest.approx([r.logit for r in two], rel=1e-5)
 

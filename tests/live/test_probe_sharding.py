@@ -35,7 +35,7 @@ def test_several_processes_write_the_rows_of_one(tmp_path: Path) -> None:
     train(model(), slice(0, BATCH), tmp_path / "alone.db")
     for mode in ("ddp", "fsdp2"):
         for sql in (ATTENTION, ACTIVATION, SATURATION, HEADS):
-            assert compare(tmp_path / "alone.db", tmp_path / f"{mode}.db", sql, 1e-3) >= 9
+            assert compare(tmp_path / "alone.db", tmp_path / f"{mode}.db", sql, 1e-3) >= 6
 
 
 def unchanged(folder: Path) -> list[str]:

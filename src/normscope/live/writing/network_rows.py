@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from normscope.live.writing.journal_entries import NetworkRows
+from normscope.live.writing.resuming import delete_probe
 from normscope.rows import LIVE_PROBES, STUDY_NOTES, HeadRow, SaturationRow, step_key
 from normscope.run import Run
-
-STUDIED = "saturation and heads of this step are those that were measured from the saved checkpoint"
 
 
 def write_network(run: Run, entry: NetworkRows, stage: str) -> None:
@@ -23,6 +22,6 @@ def write_network(run: Run, entry: NetworkRows, stage: str) -> None:
         if run.query("SELECT 1 FROM artifact WHERE kind = ? AND key = ?", (STUDY_NOTES, key)):
             rows = [row for row in rows if not isinstance(row, (SaturationRow, HeadRow))]
         else:
-            run.delete_network(entry.step, stage)
+            delete_probe(run, entry.step, stage)
             run.set_artifact(LIVE_PROBES, key, entry.note)
     run.write(rows)

@@ -88,9 +88,15 @@ def delete_live_after(run: Run, step: int, stage: str = "") -> tuple[int, int]:
     for table in NETWORK_TABLES:
         run.delete_rows(table, after, where)
     for known in _probed_after(run, step or -1, stage):
-        run.delete_network(known, stage)
-        run.delete_rows("artifact", "kind = ? AND key = ?", (LIVE_PROBES, step_key(stage, known)))
+        delete_probe(run, known, stage)
     return found
+
+
+def delete_probe(run: Run, step: int, stage: str) -> None:
+    """Delete the saturation and the heads that a live probe measured at one step."""
+    for table in ("saturation", "head"):
+        run.delete_rows(table, "stage = ? AND step = ?", (stage, step))
+    run.delete_rows("artifact", "kind = ? AND key = ?", (LIVE_PROBES, step_key(stage, step)))
 
 
 def _probed_after(run: Run, step: int, stage: str) -> list[int]:

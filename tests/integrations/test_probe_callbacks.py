@@ -29,6 +29,7 @@ def check(path: Path) -> None:
         assert not [key for key in run.meta if key in ("monitor.network", "monitor.attention")]
 
 
+@pytest.mark.slow
 def test_the_hugging_face_trainer(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")

@@ -41,7 +41,7 @@ def compare(found: references.Numbers, expected: references.Numbers) -> None:
         assert found[key] == pytest.approx(values, rel=2e-4, abs=2e-5), key
 
 
-@pytest.mark.parametrize("source", ["probe", "training"])
+@pytest.mark.parametrize("source", [pytest.param("probe", marks=pytest.mark.slow), "training"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "t5"])
 def test_of_families(family: str, attention: str, source: str, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_of_families(family: str, attention: str, source: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("source", ["probe", "training"])
-@pytest.mark.parametrize("mask", ["fill", "finite"])
+@pytest.mark.parametrize("mask", ["fill", pytest.param("finite", marks=pytest.mark.slow)])
 def test_of_a_written_softmax(mask: str, source: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = HandWritten(mask)

@@ -29,6 +29,7 @@ def compare(one: Path, other: Path, sql: str, tolerance: float = 1e-4) -> int:
     return len(alone)
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_rows_of_one(tmp_path: Path) -> None:
     run_sharded(["ddp", "fsdp2"], 2, tmp_path)
     assert unchanged(tmp_path) == ["ddp-0-same", "ddp-1-same", "fsdp2-0-same", "fsdp2-1-same"]

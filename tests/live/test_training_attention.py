@@ -209,7 +209,15 @@ def test_autocast_does_not_round_the_logits(tmp_path: Path) -> None:
     assert len(observed(tmp_path / "run.db")[1]) == 4
 
 
-@pytest.mark.parametrize("how", ["wrapper", "in place", "block", "function"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "wrapper",
+        pytest.param("in place", marks=pytest.mark.slow),
+        "block",
+        pytest.param("function", marks=pytest.mark.slow),
+    ],
+)
 def test_compiled_models_say_so_once(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     torch._dynamo.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -22,6 +22,7 @@ from normscope.live.live_measures import LiveMeasures
 from normscope.live.model.optimizer_inspection import kind_of, skips_step
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import tied_names
+from normscope.live.model.wrapped_optimizers import wrapper_around
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
 from normscope.live.pace import Pace
@@ -107,8 +108,12 @@ class TrainingWatch:
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.guard.doing("preparing a record"):
             if not self.begun:
-                self._begin()
-            self._note_rates()
+                around = wrapper_around(optimizer)
+                self._begin(unchanged=around is None)
+                if around is not None:
+                    self._hooks.ignore(optimizer)
+                    self._other_stepped(around)
+                    return None
             if not self._due:
                 return None
             start = time.perf_counter()
@@ -140,6 +145,7 @@ class TrainingWatch:
                 recorder.reset()
                 recorder.gradients.forget()
                 return
+            self._note_rates()
             start = time.perf_counter()
             if self._due:
                 with self.guard.doing("summing parameters", in_record=True):
@@ -204,14 +210,17 @@ class TrainingWatch:
         elif self.options.gradients:
             self.subject.backward.arm()
 
-    def _begin(self) -> None:
-        """Before the first step of this process: delete later records, and record the state at step 0."""
+    def _begin(self, unchanged: bool = True) -> None:
+        """Before the first step of this process: delete later records, and record the state at step 0.
+
+        Not that state, if a wrapper around the optimizer has changed it for this step.
+        """
         self.begun = True
         recorder = self.subject.recorder
-        self._put(Rewind(self.step, sums_now(recorder) if self.step else None))
-        if self.step == 0 and self.options.initial:
+        self._put(Rewind(self.step, sums_now(recorder) if self.step and unchanged else None))
+        if self.step == 0 and unchanged and self.options.initial:
             recorder.keep_initial()
-        if self.step == 0 and self.pace.due(0):
+        if self.step == 0 and unchanged and self.pace.due(0):
             self._record(recorder.before_training(), time.perf_counter(), first=True)
 
     def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:

@@ -64,7 +64,7 @@ def train(make: Make, path: Path | None) -> tuple[Outcome, Witness]:
         witness.gradients()
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         witness.around(optimizer)
-        losses.append(float(loss))
+        losses.append(loss.item())
     if monitor is not None:
         assert monitor.step == STEPS and monitor.close()
     return Outcome.of(losses, model), witness

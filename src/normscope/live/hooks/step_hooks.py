@@ -44,6 +44,8 @@ class StepHooks:
     def add(self, optimizer: Optimizer) -> None:
         """Call the hooks at this optimizer's steps."""
         self._known.add(optimizer)
+        if (inner := getattr(optimizer, "inner", None)) is not None:  # of a wrapper, which steps it
+            self._known.add(inner)
         self._handles[id(optimizer)] = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from normscope.live.model.optimizer_inspection import backward_scale, step_scale
+from normscope.live.model.wrapped_optimizers import WrappedOptimizer
 from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, TensorList, Tensors, sums_of
 
 Array = NDArray[np.float64]
@@ -86,7 +87,8 @@ class GradientSums:
         if late.any():
             self._measure(chosen[late], self._tensors(chosen[late]), step_scale(optimizer))
         if present.any() and self.when != "backward":
-            self.when = "backward" if seen.any() else "step"
+            unclipped = isinstance(optimizer, WrappedOptimizer) and optimizer.clips_in_step
+            self.when = "backward" if seen.any() or unclipped else "step"
         pending = self._pending[chosen]
         self.used[chosen] = pending if present.all() else np.where(present[:, None], pending, 0.0)
         self._pending[chosen] = 0.0

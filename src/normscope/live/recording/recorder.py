@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, local, local_gradient
+from normscope.live.model.zero_partitions import is_partitioned
 from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSums
 from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
 from normscope.live.recording.previous_values import PreviousValues
@@ -38,7 +39,7 @@ class Recorder:
         self.layout, self.ranks, self.updates = layout, ranks, updates
         self.position = {id(p): i for i, p in enumerate(layout.parameters)}
         self._kinds = {kind: float(i) for i, kind in enumerate(kinds)}
-        self._plain = not any(isinstance(p, DTensor) or p.is_complex() for p in layout.parameters)
+        self._plain = not any(map(_is_special, layout.parameters))
         self._parts: dict[int, OptimizerPart] = {}
         self._initial: list[Tensor] | None = None
         self._cache = SumCache()
@@ -117,6 +118,7 @@ class Recorder:
     def after_step(self, optimizer: Optimizer, keep: bool) -> None:
         """Sum the parameters that this optimizer updates; `keep` the memory of θ′."""
         part = self.part_of(optimizer)
+        part.read_rates()  # schedule-free optimizers set their rate in the step
         previous = self._previous.of(part.indices) if self.updates else None
         cache = self._cache if self._plain else None
         self._sums[part.indices] = sums_of(self._tensors_of(part), previous, part.initial, cache)
@@ -189,6 +191,11 @@ class Recorder:
         if self._plain:
             return [parameters[i].grad for i in chosen.tolist()]
         return [local_gradient(parameters[i]) for i in chosen.tolist()]
+
+
+def _is_special(parameter: Tensor) -> bool:
+    """Whether what is summed is not the tensor itself."""
+    return isinstance(parameter, DTensor) or parameter.is_complex() or is_partitioned(parameter)
 
 
 def sums_now(like: Recorder) -> Array | None:

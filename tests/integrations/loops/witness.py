@@ -21,6 +21,10 @@ def _whole(parameter: Tensor) -> Tensor:
     return parameter.detach()
 
 
+def _own_gradient(parameter: Tensor) -> Tensor | None:
+    return parameter.grad
+
+
 def parameters_of(model: nn.Module) -> dict[str, nn.Parameter]:
     """Each parameter once, under the name that the run file has."""
     return {unwrapped(name): p for name, p in model.named_parameters()}
@@ -33,6 +37,7 @@ class Witness:
     model: nn.Module
     whole: Callable[[Tensor], Tensor] = _whole
     """The complete tensor of one that is sharded."""
+    gradient: Callable[[Tensor], Tensor | None] = _own_gradient
     step: int = 0
     rows: Rows = field(default_factory=dict)
 
@@ -48,8 +53,8 @@ class Witness:
         """Note ‖g‖² and ⟨θ, g⟩; with accumulation, the last call before the step counts."""
         self.slopes = {}
         for name, p in parameters_of(self.model).items():
-            if p.grad is not None:
-                g, theta = self.whole(p.grad).double(), self.whole(p).double()
+            if (found := self.gradient(p)) is not None:
+                g, theta = self.whole(found).double(), self.whole(p).double()
                 self.slopes[name] = float((g * g).sum()), float((theta * g).sum())
 
     def before(self) -> None:

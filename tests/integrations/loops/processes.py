@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ def _enter(rank: int, world: int, port: int, work: Work, folder: Path) -> None:
     if rank == 0:
         torch.save(found, folder / "found.pt")
     leave_group()
+    sys.stdout.flush()
+    os._exit(0)  # a process that has used DeepSpeed's ZeRO 3 does not always end by itself
 
 
 def run_processes(world: int, work: Work, folder: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def gradient(parameter: nn.Parameter) -> Tensor | None:
     return safe_get_full_grad(parameter) if parameter.requires_grad else None
 
 
-def train(folder: Path, kind: str, watched: bool) -> tuple[Outcome, Any]:
+def train(path: Path | None, kind: str) -> tuple[Outcome, Any]:
     import deepspeed
 
     deepspeed.init_distributed(dist_backend="gloo")
@@ -66,7 +65,7 @@ def train(folder: Path, kind: str, watched: bool) -> tuple[Outcome, Any]:
     engine, optimizer, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     inner = getattr(optimizer, "optimizer", optimizer)
     rates = {"embedding.weight": 0, "inner.weight": 0, "inner.bias": 1}
-    monitor = Monitor(engine, optimizer, folder / "run.db", every(1)) if watched else None
+    monitor = Monitor(engine, optimizer, path, every(1)) if path else None
     witness, losses = Witness(model, whole, gradient), []
     for number, tokens in enumerate(batches(STEPS * ACCUMULATED)):
         loss = engine(tokens[dist.get_rank() :: 2])
@@ -84,13 +83,22 @@ def train(folder: Path, kind: str, watched: bool) -> tuple[Outcome, Any]:
     outcome = Outcome.of(losses, model, whole)
     if monitor is not None:
         assert monitor.step == STEPS and monitor.close()
+    engine.destroy()
     return outcome, witness.rows
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_number_is_that_of_the_engine(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+def train_all(folder: Path) -> dict[str, tuple[Outcome, Any, Outcome]]:
+    found = {}
+    for kind in KINDS:
+        watched, rows = train(folder / f"{kind}.db", kind)
+        found[kind] = watched, rows, train(None, kind)[0]
+    return found
+
+
+def test_every_number_is_that_of_the_engine(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(os.environ, "DS_ACCELERATOR", "cpu")
-    watched, rows = run_processes(2, partial(train, kind=kind, watched=True), tmp_path)
-    assert_rows(tmp_path / "run.db", rows)
-    alone, _ = run_processes(2, partial(train, kind=kind, watched=False), tmp_path)
-    watched.assert_same(alone)
+    found = run_processes(2, train_all, tmp_path)
+    assert found.keys() == KINDS.keys()
+    for kind, (watched, rows, alone) in found.items():
+        assert_rows(tmp_path / f"{kind}.db", rows)
+        watched.assert_same(alone)

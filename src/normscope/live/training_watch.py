@@ -19,7 +19,7 @@ from normscope.live.guard import Guard
 from normscope.live.hooks.step_cycle import StepCycle
 from normscope.live.hooks.step_hooks import StepHooks, with_closure
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.model.optimizer_inspection import kind_of, skips_step
+from normscope.live.model.optimizer_inspection import kind_of, skips_step, updated_by
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import tied_names
 from normscope.live.model.wrapped_optimizers import wrapper_around
@@ -178,13 +178,14 @@ class TrainingWatch:
         """An optimizer that was not passed to the monitor has stepped: follow it if it trains the model."""
         with self.guard.doing("following another optimizer"):
             recorder = self.subject.recorder
-            mine = set(recorder.part_of(optimizer).indices.tolist())
+            in_model = {id(p) for p in self.subject.model.parameters()}  # as it is now
+            mine = in_model & updated_by(optimizer)
             if not mine:
                 recorder.forget_optimizer(optimizer)
                 self._hooks.ignore(optimizer)
                 return
             known = self._cycle.optimizers
-            replaced = [each for each in known if mine >= set(recorder.part_of(each).indices.tolist())]
+            replaced = [each for each in known if mine >= in_model & updated_by(each)]
             for each in replaced:
                 self._cycle.remove(each)
                 recorder.forget_optimizer(each)

@@ -42,7 +42,7 @@ class Witness:
     rows: Rows = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.start: dict[str, Tensor] = {}
+        self.start: dict[int, Tensor] = {}
         self.previous: dict[str, Tensor] = {}
         self.slopes: dict[str, tuple[float, float]] = {}
 
@@ -59,7 +59,8 @@ class Witness:
 
     def before(self) -> None:
         self.previous = self.values()
-        self.start = self.start or self.previous
+        for name, p in parameters_of(self.model).items():
+            self.start.setdefault(id(p), self.previous[name])
 
     def after(self, rates: Mapping[int, tuple[float, float]], shown: bool = True) -> None:
         """Compute the rows of a step; `rates` are learning rate and weight decay by the parameter's id."""
@@ -72,7 +73,7 @@ class Witness:
             slope = self.slopes.get(name, (None, None))
             numbers = (
                 (theta * theta).sum(), (old * moved).sum() if trained else 0.0, (moved * moved).sum(),
-                (self.start[name] * theta).sum(), theta.abs().max(),
+                (self.start[id(p)] * theta).sum(), theta.abs().max(),
             )  # fmt: skip
             row = [*map(float, numbers), *slope, lr, decay]
             self.rows[self.step, name] = dict(zip(COLUMNS, row, strict=True))

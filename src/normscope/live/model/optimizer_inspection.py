@@ -51,6 +51,11 @@ def updates_any(optimizer: Optimizer, parameters: Collection[int]) -> bool:
     return any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
 
 
+def updated_by(optimizer: Optimizer) -> set[int]:
+    """The ids of the parameters that the optimizer updates."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
 def skips_step(optimizer: Optimizer) -> bool:
     """Whether a GradScaler told this fused optimizer to leave the parameters unchanged in this step."""
     found = getattr(optimizer, "found_inf", None)

@@ -67,7 +67,9 @@ class Recorder:
         kept = {i: known[id(p)] for i, p in enumerate(self.layout.parameters) if id(p) in known}
         self.gradients.continue_from(before.gradients, kept)
         if before._initial is not None:
-            self.keep_initial(dict(zip(before.names(), before._initial, strict=True)))
+            named = dict(zip(before.names(), before._initial, strict=True))
+            names = self.names()  # a parameter may have another name now: PEFT's merged layers have
+            self.keep_initial({**named, **{names[i]: before._initial[j] for i, j in kept.items()}})
 
     def names(self) -> list[str]:
         """The names of this rank's parameters."""

@@ -108,8 +108,8 @@ def test_supervised_fine_tuning_with_trl(tmp_path: Path) -> None:
     data = datasets.Dataset.from_list([{"input_ids": Texts()[i]["input_ids"].tolist()} for i in range(48)])
 
     def fine_tune(folder: str, path: Path | None) -> Any:
-        from transformers import PreTrainedTokenizerFast
         from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
 
         words = {"<eos>": 0, **{f"w{i}": i for i in range(1, 20)}}
         tokenizer = PreTrainedTokenizerFast(

@@ -77,4 +77,6 @@ def test_a_resumed_loop(tmp_path: Path) -> None:
     (checkpoint,) = (tmp_path / "a").glob("*step=4.ckpt")
     _, after = fit(tmp_path / "b", tmp_path / "run.db", 6, checkpoint)
     kept = {key: row for key, row in before.items() if key[0] <= 4}
-    assert_rows(tmp_path / "run.db", {**kept, **{key: {**row, "dot_init": None} for key, row in after.items()}})
+    assert_rows(
+        tmp_path / "run.db", {**kept, **{key: {**row, "dot_init": None} for key, row in after.items()}}
+    )

@@ -45,7 +45,9 @@ def train(make: Callable[[nn.Module], Any], path: Path | None, pick: str = "") -
     model = tiny()
     optimizer = make(model)
     witness, losses = Witness(model), []
-    monitor = Monitor(model, getattr(optimizer, pick) if pick else optimizer, path, every(1)) if path else None
+    monitor = (
+        Monitor(model, getattr(optimizer, pick) if pick else optimizer, path, every(1)) if path else None
+    )
     for number, tokens in enumerate(batches(STEPS)):
         optimizer.train()
         optimizer.zero_grad()

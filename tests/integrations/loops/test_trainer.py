@@ -51,7 +51,12 @@ def test_loading_the_best_model_at_the_end_is_no_update(tmp_path: Path) -> None:
 
 def test_schedule_free_by_name(tmp_path: Path) -> None:
     pytest.importorskip("schedulefree")
-    free = {"optim": "schedule_free_adamw", "lr_scheduler_type": "constant", "eval_strategy": "steps", "eval_steps": 2}
+    free = {
+        "optim": "schedule_free_adamw",
+        "lr_scheduler_type": "constant",
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+    }
     watched, witness, _ = trainer(tmp_path / "a", tmp_path / "run.db", **free)
     assert_rows(tmp_path / "run.db", witness.rows)
     watched.assert_same(trainer(tmp_path / "b", None, **free)[0])

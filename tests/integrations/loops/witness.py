@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from normscope.anatomy import unwrapped
 from normscope.run import Run
 
-COLUMNS = ("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "grad_sumsq", "grad_dot", "lr", "weight_decay")
+COLUMNS = (
+    "sumsq",
+    "dot",
+    "sumsq_delta",
+    "dot_init",
+    "absmax",
+    "grad_sumsq",
+    "grad_dot",
+    "lr",
+    "weight_decay",
+)
 Rows = dict[tuple[int, str], dict[str, float | None]]
 
 

@@ -23,6 +23,8 @@ FRAMES = 24
 """Stack frames that are searched for a step around this one."""
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda optimizer: None).__code__
 """The code that torch puts around `step`, to call its hooks."""
+NO_STEPS = ("_init_optim_state",)
+"""Functions of torch.distributed.checkpoint that call `step` with a rate of 0, to make the optimizer's state."""
 
 
 class StepHooks:
@@ -67,7 +69,7 @@ class StepHooks:
 
 
 def _outermost(hook: Hook) -> Hook:
-    """The hook, not called for a step inside a step of the same optimizer.
+    """The hook, not called for a step inside a step of the same optimizer, or one that trains nothing.
 
     Where the step of a class calls that of its base class, torch calls the hooks for both.
     """
@@ -77,6 +79,8 @@ def _outermost(hook: Hook) -> Hook:
         for _ in range(FRAMES):
             if frame.f_code is _HOOKED_STEP and frame.f_locals.get("self") is optimizer:
                 steps += 1
+            elif frame.f_code.co_name in NO_STEPS:
+                return None
             caller = frame.f_back
             if caller is None or steps > 1:
                 break

@@ -82,8 +82,7 @@ class ZeroOptimizer(WrappedOptimizer):
         if stage3 is None:
             members = zip(rates, self.wrapper.bit16_groups, strict=True)
             return [{**group, "params": list(params)} for group, params in members]
-        found = [{**rates[g["_ds_source_param_group_id"]], "params": g["params"]} for g in stage3]
-        return found
+        return [{**rates[g["_ds_source_param_group_id"]], "params": g["params"]} for g in stage3]
 
     @property
     def found_inf(self) -> float:

@@ -1,9 +1,9 @@
 """What DeepSpeed's ZeRO leaves of each parameter and its gradient on this rank.
 
-    ZeRO 1 and 2    the parameter is whole on every rank, its averaged gradient only on the rank that updates it;
-                    so each rank counts the elements that it updates
-    ZeRO 3          the parameter is empty between uses; each rank has an equal part of its elements, and the
-                    last parts are padded
+ZeRO 1 and 2    the parameter is whole on every rank, its averaged gradient only on the rank that updates it;
+                so each rank counts the elements that it updates
+ZeRO 3          the parameter is empty between uses; each rank has an equal part of its elements, and the
+                last parts are padded
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def fit(folder: Path, path: Path | None, steps: int, checkpoint: Path | None = N
     data = torch.utils.data.DataLoader(torch.stack(batches(12)), batch_size=None)
     trainer = lightning.Trainer(
         max_steps=steps, accumulate_grad_batches=2, gradient_clip_val=0.1, accelerator="cpu", logger=False,
-        callbacks=[*watching, saver], enable_progress_bar=False, enable_model_summary=False, val_check_interval=4,
+        callbacks=[*watching, saver], enable_progress_bar=False, enable_model_summary=False,
+        val_check_interval=4,
     )  # fmt: skip
     given = str(checkpoint) if checkpoint else None
     trainer.fit(module, data, data, ckpt_path=given, weights_only=False)

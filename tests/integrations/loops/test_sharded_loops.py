@@ -44,7 +44,9 @@ def steps(
         loss = model(tokens, tokens.roll(1, 1))
         loss.backward()
         witness.gradients()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        for p in model.parameters():  # instead of clipping: its parameters are on two meshes
+            if p.grad is not None:
+                p.grad.mul_(0.1)
         witness.around(optimizer)
         schedule.step()
         losses.append(loss.item())

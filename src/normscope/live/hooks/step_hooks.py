@@ -24,7 +24,7 @@ FRAMES = 24
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda optimizer: None).__code__
 """The code that torch puts around `step`, to call its hooks."""
 NO_STEPS = ("_init_optim_state",)
-"""Functions of torch.distributed.checkpoint that call `step` with a rate of 0, to make the optimizer's state."""
+"""Where torch.distributed.checkpoint calls `step` with a rate of 0, to make the optimizer's state."""
 
 
 class StepHooks:

@@ -1,6 +1,6 @@
 """What DeepSpeed's ZeRO leaves of each parameter and its gradient on this rank.
 
-ZeRO 1 and 2    the parameter is whole on every rank, its averaged gradient only on the rank that updates it;
+ZeRO 1 and 2    the parameter is whole on every rank, its averaged gradient where it is updated;
                 so each rank counts the elements that it updates
 ZeRO 3          the parameter is empty between uses; each rank has an equal part of its elements, and the
                 last parts are padded
@@ -41,7 +41,8 @@ def partition(parameter: Any) -> Tensor:
             raise ModelError("DeepSpeed has moved parameters to NVMe, where they cannot be measured")
         found: Tensor = part.detach().reshape(-1)[: _unpadded(parameter)]
         return found
-    mapping, flat = parameter._hp_mapping, parameter.detach().reshape(-1)
+    mapping = parameter._hp_mapping
+    flat: Tensor = parameter.detach().reshape(-1)
     if mapping is None:
         return flat[:0]
     address = mapping.lp_fragment_address
@@ -71,4 +72,4 @@ def gradient_partition(parameter: Any) -> Tensor | None:
 def _unpadded(parameter: Any) -> int:
     """How many elements of this rank's part are not padding."""
     size, group = parameter.ds_tensor.ds_numel, parameter.ds_process_group
-    return min(size, max(0, parameter.ds_numel - dist.get_rank(group) * size))
+    return int(min(size, max(0, parameter.ds_numel - dist.get_rank(group) * size)))

@@ -73,7 +73,8 @@ def train(
     callbacks = [seen, *([NormCallback(path, schedule=every(1))] if path else [])]
     given = {
         "max_steps": 6, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2,
-        "max_grad_norm": 0.1, "learning_rate": 0.01, "weight_decay": 0.1, "logging_steps": 1, "report_to": [], "use_cpu": True,
+        "max_grad_norm": 0.1, "learning_rate": 0.01, "weight_decay": 0.1, "logging_steps": 1,
+        "report_to": [], "use_cpu": True,
         "save_strategy": "no", "output_dir": str(folder), "disable_tqdm": True,
     }  # fmt: skip
     config = more.pop("config", TrainingArguments)

@@ -117,7 +117,8 @@ def test_supervised_fine_tuning_with_trl(tmp_path: Path) -> None:
         )
         more = {
             "model": small_gpt2(), "train_dataset": data, "processing_class": tokenizer,
-            "peft_config": lora(), "config": trl.SFTConfig, "args": {"bf16": False, "gradient_checkpointing": False},
+            "peft_config": lora(), "config": trl.SFTConfig,
+            "args": {"bf16": False, "gradient_checkpointing": False},
         }  # fmt: skip
         return train(trl.SFTTrainer, tmp_path / folder, path, more)
 

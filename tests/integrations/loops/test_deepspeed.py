@@ -27,6 +27,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "stage 2": {"zero_optimization": {"stage": 2}},
     "stage 2, clipped": {"zero_optimization": {"stage": 2}, "gradient_clipping": 0.1},
     "stage 2, bfloat16": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}},
+    "stage 2, offloaded": {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
+    "stage 3, offloaded": {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}},
     "stage 3": {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}},
     "stage 3, clipped": {"zero_optimization": {"stage": 3}, "gradient_clipping": 0.1},
     "stage 3, bfloat16": {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}},
@@ -59,7 +61,12 @@ def train(path: Path | None, kind: str) -> tuple[Outcome, Any]:
         {"params": [model.inner.bias], "lr": 0.03, "weight_decay": 0.0},
     ]
     sizes = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": ACCUMULATED}
-    config = {**sizes, "zero_allow_untested_optimizer": True, **KINDS[kind]}
+    config = {
+        **sizes,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        **KINDS[kind],
+    }
     model.never.requires_grad_(False)
     optimizer = torch.optim.AdamW(groups, lr=0.01)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)

@@ -19,9 +19,10 @@ from normscope.live.guard import Guard
 from normscope.live.hooks.step_cycle import StepCycle
 from normscope.live.hooks.step_hooks import StepHooks, with_closure
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.model.optimizer_inspection import kind_of, skips_step
+from normscope.live.model.optimizer_inspection import kind_of, skips_step, updated_by
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import tied_names
+from normscope.live.model.wrapped_optimizers import wrapper_around
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
 from normscope.live.pace import Pace
@@ -110,8 +111,12 @@ class TrainingWatch:
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.guard.doing("preparing a record"):
             if not self.begun:
-                self._begin()
-            self._note_rates()
+                around = wrapper_around(optimizer)
+                self._begin(unchanged=around is None)
+                if around is not None:
+                    self._hooks.ignore(optimizer)
+                    self._other_stepped(around)
+                    return None
             if not self._due:
                 return None
             start = time.perf_counter()
@@ -144,6 +149,7 @@ class TrainingWatch:
                 recorder.gradients.forget()
                 self._network.plan(self._due)
                 return
+            self._note_rates()
             start = time.perf_counter()
             if self._due:
                 with self.guard.doing("summing parameters", in_record=True):
@@ -177,13 +183,14 @@ class TrainingWatch:
         """An optimizer that was not passed to the monitor has stepped: follow it if it trains the model."""
         with self.guard.doing("following another optimizer"):
             recorder = self.subject.recorder
-            mine = set(recorder.part_of(optimizer).indices.tolist())
+            in_model = {id(p) for p in self.subject.model.parameters()}  # as it is now
+            mine = in_model & updated_by(optimizer)
             if not mine:
                 recorder.forget_optimizer(optimizer)
                 self._hooks.ignore(optimizer)
                 return
             known = self._cycle.optimizers
-            replaced = [each for each in known if mine >= set(recorder.part_of(each).indices.tolist())]
+            replaced = [each for each in known if mine >= in_model & updated_by(each)]
             for each in replaced:
                 self._cycle.remove(each)
                 recorder.forget_optimizer(each)
@@ -210,14 +217,17 @@ class TrainingWatch:
             self.subject.backward.arm()
         self._network.plan(self._due)
 
-    def _begin(self) -> None:
-        """Before the first step of this process: delete later records, and record the state at step 0."""
+    def _begin(self, unchanged: bool = True) -> None:
+        """Before the first step of this process: delete later records, and record the state at step 0.
+
+        Not that state, if a wrapper around the optimizer has changed it for this step.
+        """
         self.begun = True
         recorder = self.subject.recorder
-        self._put(Rewind(self.step, sums_now(recorder) if self.step else None))
-        if self.step == 0 and self.options.initial:
+        self._put(Rewind(self.step, sums_now(recorder) if self.step and unchanged else None))
+        if self.step == 0 and unchanged and self.options.initial:
             recorder.keep_initial()
-        if self.step == 0 and self.pace.due(0):
+        if self.step == 0 and unchanged and self.pace.due(0):
             self._record(recorder.before_training(), time.perf_counter(), first=True)
         if self.step == 0:
             self._network.after(self.step, False, self.publisher)

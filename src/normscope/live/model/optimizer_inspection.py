@@ -11,6 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from normscope.errors import UsageError
+from normscope.live.model.wrapped_optimizers import WrappedOptimizer, wrapped
 
 DEEPEST = 8
 """Wrappers that may be nested around an optimizer."""
@@ -30,10 +31,12 @@ def optimizers_of(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
 
 
 def unwrap(optimizer: Any) -> Optimizer:
-    """The torch optimizer inside the wrappers of accelerate, Lightning and others."""
+    """The optimizer inside the wrappers of accelerate, Lightning and others that only call its step."""
     for _ in range(DEEPEST):
+        if (found := wrapped(optimizer)) is not None:
+            return found
         inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
-        if not isinstance(inner, Optimizer):
+        if not hasattr(inner, "param_groups") or not hasattr(inner, "step"):
             break
         optimizer = inner
     if not isinstance(optimizer, Optimizer):
@@ -46,6 +49,11 @@ def unwrap(optimizer: Any) -> Optimizer:
 def updates_any(optimizer: Optimizer, parameters: Collection[int]) -> bool:
     """Whether the optimizer updates at least one of the parameters with these ids."""
     return any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
+
+
+def updated_by(optimizer: Optimizer) -> set[int]:
+    """The ids of the parameters that the optimizer updates."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
 def skips_step(optimizer: Optimizer) -> bool:
@@ -81,7 +89,13 @@ def step_scale(optimizer: Optimizer) -> float:
 
 def kind_of(optimizer: Optimizer) -> str:
     """The name of an optimizer's class."""
-    return type(optimizer).__name__
+    return optimizer.kind if isinstance(optimizer, WrappedOptimizer) else type(optimizer).__name__
+
+
+def learning_rate(group: Mapping[str, Any]) -> float:
+    """The learning rate of a group's last step; schedule-free optimizers warm it up by themselves."""
+    inside = group.get("scheduled_lr") if group.get("k") else None
+    return float(group.get("lr", math.nan) if inside is None else inside)
 
 
 def momentum_of(optimizer: Optimizer, group: Mapping[str, Any]) -> float:

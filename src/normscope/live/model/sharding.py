@@ -7,6 +7,7 @@ gathered. What several ranks have in common must be counted once:
     DTensor (FSDP2, hybrid mesh, TP)          the mesh is the team: along a sharded dimension every coordinate
                                               counts its shard, along a replicated one only the first does
     FSDP1 (use_orig_params=True)              the process group is the team, every rank counts its slice
+    DeepSpeed's ZeRO 1, 2 and 3               the process group is the team, every rank counts what it updates
 
 Together the ranks of a team have the complete parameter. When several teams have the
 same one (FSDP inside each tensor-parallel coordinate), only the team of the lowest rank
@@ -30,6 +31,13 @@ from normscope.anatomy import unwrapped
 from normscope.errors import ModelError, NormscopeError
 from normscope.live.model.module_kinds import module_kinds
 from normscope.live.model.ranks import Ranks, raise_first
+from normscope.live.model.zero_partitions import (
+    gradient_partition,
+    is_partitioned,
+    partition,
+    team_of,
+    whole_shape,
+)
 from normscope.weights.sums.live_sums import DTYPES
 
 Array = NDArray[np.float64]
@@ -75,11 +83,15 @@ def local(tensor: Tensor) -> Tensor:
         tensor = tensor.to_local().detach()
         if hasattr(tensor, "wait"):  # the result of an asynchronous collective
             tensor = tensor.wait()
+    elif is_partitioned(tensor):
+        tensor = partition(tensor)
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
 
 
 def local_gradient(parameter: Any) -> Tensor | None:
     """The part of the gradient in this rank's memory, sharded like the parameter."""
+    if is_partitioned(parameter):
+        return gradient_partition(parameter)
     gradient: Any = parameter.grad
     sharded = isinstance(gradient, DTensor) and isinstance(parameter, DTensor)
     if sharded and gradient.placements != parameter.placements:
@@ -98,11 +110,6 @@ def local_parameters(model: nn.Module) -> tuple[list[LocalParameter], dict[str, 
     skipped = {unwrapped(name): "buffer" for name, _ in model.named_buffers()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         clean = unwrapped(name)
-        if hasattr(parameter, "ds_tensor"):
-            raise ModelError(
-                "DeepSpeed ZeRO-3 is not supported: its parameters are empty outside its own engine. "
-                "Train with FSDP2, or use normscope scan on the checkpoints it saves"
-            )
         if _dtype(parameter) is None:
             skipped[clean] = f"{parameter.dtype} is not a floating-point dtype that is measured"
             continue
@@ -117,10 +124,13 @@ def _local_parameter(
     described: tuple[str, str | None, str | None], parameter: nn.Parameter, fsdp1: _Fsdp1Slice | None
 ) -> LocalParameter:
     name, kind, tied_to = described
-    shape = tuple(parameter.shape) if fsdp1 is None else fsdp1.shape
+    shape = whole_shape(parameter) if fsdp1 is None else fsdp1.shape
     info = ParameterInfo(name, shape, _dtype(parameter) or "", tied_to, kind)
     if fsdp1 is not None:
         return LocalParameter(info, parameter, fsdp1.team, fsdp1.first)
+    if is_partitioned(parameter):
+        partition(parameter)  # raises where this rank cannot read it
+        return LocalParameter(info, parameter, team_of(parameter), first=True)
     if isinstance(parameter, DTensor):
         team = frozenset(parameter.device_mesh.mesh.flatten().tolist())
         return LocalParameter(info, parameter, team, _first_replica(parameter))
@@ -174,11 +184,14 @@ def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Fsdp1Slice]:
 def gradient_leaves(model: nn.Module) -> list[tuple[Tensor, list[Tensor]]]:
     """The tensors that autograd accumulates gradients in, each with the parameters that it is the memory of.
 
-    They are the parameters themselves, or FSDP1's flat parameters.
+    They are the parameters themselves, or FSDP1's flat parameters; none where DeepSpeed averages the
+    gradients after backward.
     """
+    if any(type(module).__name__.startswith("DeepSpeedEngine") for module in model.modules()):
+        return []
     flat = [module._handle.flat_param for module in _fsdp1_modules(model)]
     sliced = _fsdp1_slices(model)
-    plain = [p for p in model.parameters() if id(p) not in sliced]
+    plain = [p for p in model.parameters() if id(p) not in sliced and not is_partitioned(p)]
     return [*((each, list(each._params)) for each in flat), *((p, [p]) for p in plain)]
 
 

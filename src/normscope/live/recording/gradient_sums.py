@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from normscope.live.model.optimizer_inspection import backward_scale, step_scale
+from normscope.live.model.wrapped_optimizers import WrappedOptimizer
 from normscope.live.recording.optimizer_part import OptimizerPart, as_index
 from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, SumCache, TensorList, sums_of
 
@@ -99,7 +100,8 @@ class GradientSums:
         if not (seen >= present).all():
             self._measure(chosen[present & ~seen], step_scale(optimizer))
         if present.any() and self.when != "backward":
-            self.when = "backward" if seen.any() else "step"
+            unclipped = isinstance(optimizer, WrappedOptimizer) and optimizer.clips_in_step
+            self.when = "backward" if seen.any() or unclipped else "step"
         pending = self._pending[where]
         self.used[where] = pending if present.all() else np.where(present[:, None], pending, 0.0)
         self._pending[where] = 0.0

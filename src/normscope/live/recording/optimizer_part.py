@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.optim import Optimizer
 
-from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, momentum_of
+from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, learning_rate, momentum_of
 from normscope.weights.sums.live_sums import TensorList
 
 Array = NDArray[np.float64]
@@ -84,7 +84,7 @@ class OptimizerPart:
 
     def _rates_of(self, optimizer: Optimizer, number: int) -> tuple[float, ...]:
         group = optimizer.param_groups[number]
-        rates = float(group.get("lr", np.nan)), float(group.get("weight_decay", 0.0))
+        rates = learning_rate(group), float(group.get("weight_decay", 0.0))
         settings = momentum_of(optimizer, group), float(decay_is_coupled(optimizer, group))
         return (*rates, self.kind, *settings, float(self.first_group + number), 1.0)
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from normscope.live.model.optimizer_inspection import learning_rate
 from normscope.rows import RateRow
 
 SMALL = 0.01
@@ -53,7 +54,7 @@ def _read(group: dict[str, Any], recorded: bool) -> Pair | None:
     lr, decay = group.get("lr", math.nan), group.get("weight_decay", 0.0)
     if not recorded and any(isinstance(x, Tensor) and not x.is_cpu for x in (lr, decay)):
         return None
-    return float(lr), float(decay)
+    return learning_rate(group), float(decay)
 
 
 def _far(one: Pair, other: Pair) -> bool:

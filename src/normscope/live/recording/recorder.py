@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, local, local_gradient
+from normscope.live.model.zero_partitions import is_partitioned
 from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSums
 from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
 from normscope.live.recording.previous_values import PreviousValues
@@ -40,7 +41,7 @@ class Recorder:
         self.position = {id(p): i for i, p in enumerate(layout.parameters)}
         self._positions: list[int] = layout.indices.tolist()
         self._kinds = {kind: float(i) for i, kind in enumerate(kinds)}
-        self._plain = not any(isinstance(p, DTensor) or p.is_complex() for p in layout.parameters)
+        self._plain = not any(map(_is_special, layout.parameters))
         self._parts: dict[int, OptimizerPart] = {}
         self._initial: list[Tensor] | None = None
         self._cache = SumCache()
@@ -68,7 +69,9 @@ class Recorder:
         kept = {i: known[id(p)] for i, p in enumerate(self.layout.parameters) if id(p) in known}
         self.gradients.continue_from(before.gradients, kept)
         if before._initial is not None:
-            self.keep_initial(dict(zip(before.names(), before._initial, strict=True)))
+            named = dict(zip(before.names(), before._initial, strict=True))
+            names = self.names()  # a parameter may have another name now: PEFT's merged layers have
+            self.keep_initial({**named, **{names[i]: before._initial[j] for i, j in kept.items()}})
 
     def names(self) -> list[str]:
         """The names of this rank's parameters."""
@@ -106,9 +109,8 @@ class Recorder:
         self._parts.pop(id(optimizer), None)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Read the rates of every group, and copy θ′ unless an earlier step of this record did."""
+        """Copy θ′, unless an earlier step of this record did."""
         part = self.part_of(optimizer)
-        part.read_rates()
         if self.updates:
             self._previous.take(part, self._tensors_of(part))
 
@@ -117,8 +119,9 @@ class Recorder:
         self.gradients.use(optimizer, self._parts[id(optimizer)])
 
     def after_step(self, optimizer: Optimizer, keep: bool) -> None:
-        """Sum the parameters that this optimizer updates; `keep` the memory of θ′."""
+        """Sum the parameters that this optimizer updates, and read its rates; `keep` the memory of θ′."""
         part = self._parts[id(optimizer)]  # as `before_step` has found it
+        part.read_rates()  # now: schedule-free optimizers set their rate in the step
         previous = self._previous.of(part.indices) if self.updates else None
         cache = self._cache if self._plain else None
         self._sums[part.where] = sums_of(self._tensors_of(part), previous, part.initial, cache)
@@ -194,6 +197,11 @@ class Recorder:
         if self._plain:
             return [parameters[i].grad for i in chosen.tolist()]
         return [local_gradient(parameters[i]) for i in chosen.tolist()]
+
+
+def _is_special(parameter: Tensor) -> bool:
+    """Whether what is summed is not the tensor itself."""
+    return isinstance(parameter, DTensor) or parameter.is_complex() or is_partitioned(parameter)
 
 
 def _assembled(sums: Array, gradients: Array, rates: Sequence[tuple[slice | Indices, Array]]) -> Array:

@@ -1,0 +1,113 @@
+"""What a monitor that records every step costs in the loops of other packages, in processor time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, logging, set_seed
+
+import normscope as ns
+from normscope.integrations.huggingface import NormCallback
+
+STEPS, ROUNDS, WARM = 20, 4, 3
+Loop = Callable[[Path | None], float]
+
+
+def gpt2() -> GPT2LMHeadModel:
+    set_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=512, n_positions=64, n_embd=128, n_layer=4, n_head=4))
+
+
+def batch() -> dict[str, torch.Tensor]:
+    tokens = torch.randint(0, 512, (8, 64))
+    return {"input_ids": tokens, "labels": tokens}
+
+
+def by_hand(make: Callable[[Any], Any], model: Callable[[], Any] = gpt2, prepare: Any = None) -> Loop:
+    def loop(path: Path | None) -> float:
+        net = model()
+        optimizer = make(net)
+        if prepare is not None:
+            net, optimizer = prepare(net, optimizer)
+        with ns.Monitor(net, optimizer, path, ns.every(1)) if path else nullcontext():
+            if hasattr(optimizer, "train"):
+                optimizer.train()
+            for number in range(WARM + STEPS):
+                if number == WARM:
+                    start = time.process_time()
+                optimizer.zero_grad()
+                net(**batch()).loss.backward()
+                optimizer.step()
+        return time.process_time() - start
+
+    return loop
+
+
+def adamw(net: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-3)
+
+
+def muon(net: Any) -> torch.optim.Optimizer:
+    return torch.optim.Muon([p for p in net.parameters() if p.ndim == 2], lr=1e-3)
+
+
+def schedule_free(net: Any) -> Any:
+    import schedulefree
+
+    return schedulefree.AdamWScheduleFree(net.parameters(), lr=1e-3)
+
+
+def adapted() -> Any:
+    import peft
+
+    return peft.get_peft_model(gpt2(), peft.LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True))
+
+
+def accelerated(net: Any, optimizer: Any) -> Any:
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=True).prepare(net, optimizer)
+
+
+def trainer(path: Path | None) -> float:
+    data = [{name: value[0] for name, value in batch().items()} for _ in range(8 * STEPS)]
+    with tempfile.TemporaryDirectory() as folder:
+        args = TrainingArguments(
+            folder, max_steps=STEPS, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True
+        )
+        callbacks = [NormCallback(path, schedule=ns.every(1))] if path else []
+        running = Trainer(gpt2(), args, train_dataset=data, callbacks=callbacks)
+        start = time.process_time()
+        running.train()
+        return time.process_time() - start
+
+
+LOOPS: dict[str, Loop] = {
+    "a loop by hand, AdamW": by_hand(adamw),
+    "torch.optim.Muon": by_hand(muon),
+    "schedule-free AdamW": by_hand(schedule_free),
+    "PEFT LoRA": by_hand(adamw, adapted),
+    "Accelerate": by_hand(adamw, prepare=accelerated),
+    "Hugging Face Trainer": trainer,
+}
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    for name, loop in LOOPS.items():
+        alone, watched = [], []
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                watched.append(loop(Path(folder) / "run.db"))
+                alone.append(loop(None))
+        step, share = min(alone) / STEPS, min(watched) / min(alone) - 1
+        print(f"{name}: a step takes {1e3 * step:.1f} ms, the monitor {100 * share:.1f} % of it", flush=True)

@@ -1,0 +1,77 @@
+"""Muon, schedule-free and 8-bit optimizers, and one whose step calls that of its base class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from normscope.live.monitor import Monitor
+from normscope.schedule import every
+from tests.integrations.loops.witness import Outcome, Witness, assert_rows
+from tests.live.small_training import batches, tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of the packages
+STEPS = 6
+
+
+class Calling(torch.optim.AdamW):
+    """Its step calls that of its base class, which has hooks as well."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def muon(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Muon([p for p in trained(model) if p.ndim == 2], lr=0.01, weight_decay=0.1)
+
+
+def calling(model: nn.Module) -> torch.optim.Optimizer:
+    torch.optim.AdamW(trained(model))  # from now on, the step of the base class has hooks
+    return Calling(trained(model), lr=0.01, weight_decay=0.1)
+
+
+def bitsandbytes(model: nn.Module) -> torch.optim.Optimizer:
+    package = pytest.importorskip("bitsandbytes")
+    return package.optim.AdamW8bit(trained(model), lr=0.01, weight_decay=0.1, min_8bit_size=16)
+
+
+def torchao(model: nn.Module) -> torch.optim.Optimizer:
+    optim = pytest.importorskip("torchao.optim")
+    return optim.AdamW8bit(trained(model), lr=0.01, weight_decay=0.1, block_size=6)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+Make = Callable[[nn.Module], torch.optim.Optimizer]
+
+
+def train(make: Make, path: Path | None) -> tuple[Outcome, Witness]:
+    model = tiny()
+    optimizer = make(model)
+    witness, losses = Witness(model), []
+    monitor = Monitor(model, optimizer, path, every(1)) if path else None
+    for tokens in batches(STEPS):
+        optimizer.zero_grad()
+        loss = model(tokens)
+        loss.backward()
+        witness.gradients()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        witness.around(optimizer)
+        losses.append(loss.item())
+    if monitor is not None:
+        assert monitor.step == STEPS and monitor.close()
+    return Outcome.of(losses, model), witness
+
+
+@pytest.mark.parametrize("make", [muon, calling, bitsandbytes, torchao], ids=lambda make: make.__name__)
+def test_every_number_is_that_of_the_loop(make: Make, tmp_path: Path) -> None:
+    watched, witness = train(make, tmp_path / "run.db")
+    assert_rows(tmp_path / "run.db", witness.rows)
+    watched.assert_same(train(make, None)[0])

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from normscope.errors import NormscopeError, UsageError
 from normscope.live.hooks.end_of_backward import EndOfBackward
+from normscope.live.hooks.forward_watch import ForwardWatch
 from normscope.live.model.model_watch import ModelWatch
 from normscope.live.model.optimizer_inspection import kind_of, updates_any
 from normscope.live.model.ranks import Ranks
@@ -49,6 +50,7 @@ class MonitoredModel:
             id(leaf): [position[id(p)] for p in members if id(p) in position] for leaf, members in leaves
         }
         self.backward = EndOfBackward([leaf for leaf, _ in leaves], self._gradients_ready)
+        self.forward = ForwardWatch(model)
         self.sampled = self.layout.parameters[:: max(1, len(self.layout.parameters) // SAMPLED)]
 
     def _gradients_ready(self, leaves: list[Tensor]) -> None:

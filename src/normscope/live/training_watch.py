@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ class TrainingWatch:
         """Remove the hooks."""
         self._hooks.close()
         self.subject.backward.disarm()
+        self.subject.forward.disarm()
 
     def rewind(self, step: int) -> None:
         """Training continues from this step."""
@@ -200,9 +202,13 @@ class TrainingWatch:
         self._due = self.pace.due(self.step + 1)
         if not self._due:
             self.subject.backward.disarm()
+            self.subject.forward.disarm()
             self.subject.recorder.release()
-        elif self.options.gradients:
+            return
+        if self.options.gradients:
             self.subject.backward.arm()
+        if self.options.alarms:
+            self.subject.forward.arm()
 
     def _begin(self) -> None:
         """Before the first step of this process: delete later records, and record the state at step 0."""
@@ -234,7 +240,8 @@ class TrainingWatch:
             where = f"on {int(failures or changes)} of {self.ranks.world} ranks"
             self.guard.warn(f"step {self.step} is not recorded, because {why} {where}", key=why)
         elif self.publisher is not None:
-            self.publisher.publish(record, gradients_at)
+            look = self.subject.forward.take()
+            self.publisher.publish(replace(record, forward=look) if look else record, gradients_at)
         if changes:
             self._follow()
         self.pace.finish(end)
@@ -261,6 +268,7 @@ class TrainingWatch:
         self._rates.forget()
         now = self._look_at(before.model)
         before.backward.disarm()
+        before.forward.disarm()
         now.recorder.continue_from(before.recorder)
         self.subject = now
         self._put(self.inventory())

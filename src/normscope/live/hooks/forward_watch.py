@@ -8,6 +8,7 @@ have no hooks: Dynamo would trace them.
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -43,7 +44,7 @@ class ForwardWatch:
         if self._armed:
             return
         if not self._ids:
-            self._ids = [RemovableHandle({}).id for _ in self._modules]
+            self._ids = [RemovableHandle(OrderedDict()).id for _ in self._modules]
         for module, key in zip(self._modules, self._ids, strict=True):
             module._forward_hooks[key] = self._called if module is not self._model else self._ended
         self._armed = True

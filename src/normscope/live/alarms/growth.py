@@ -17,10 +17,12 @@ RECENT = 8  # records that count as "now"
 LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to the norm
 LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
 LAW_RECORDS = 3  # records in a row that must be off the law
-RUNAWAY = 0.25  # log growth within the window
+RUNAWAY_RECORDS, RUNAWAY = 18, 0.32  # log growth within so many records
+BEYOND_DOUBT = 0.7  # log growth that a loss that improves does not excuse
+EARLY, EARLY_FACTOR = 48, 3.0  # records in which momentum and fresh parameters make growth look exponential
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
 LAYER_GROWTH, LAYER_FACTOR = 0.1, 5.0  # log growth of a layer, and its ratio to the other layers'
-ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS = 0.1, 4.0
+ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS, ALIGNED = 0.2, 4.0, 0.3
 
 
 @dataclass
@@ -97,24 +99,25 @@ class Runaway:
     def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each part that runs away while the loss does not improve."""
         records = past.records
-        if len(records) < 2 * RECENT:
+        if len(records) < RUNAWAY_RECORDS:
             return
-        first, middle, last = records[-2 * RECENT], records[-RECENT], records[-1]
+        first, middle, last = records[-RUNAWAY_RECORDS], records[-RUNAWAY_RECORDS // 2], records[-1]
         growth = last.log_norm - first.log_norm
-        if not (growth > 0.5 * RUNAWAY).any():
+        limit = RUNAWAY * (EARLY_FACTOR if past.seen < EARLY and not loss.values else 1.0)
+        if not (growth > 0.5 * limit).any():
             return
         convex = _convexity(first, middle, last)
-        found = np.flatnonzero((growth > 0.5 * RUNAWAY) & (convex > CONVEX))
-        if not len(found) or loss.improved_since(first.step):
-            return
-        for i in found.tolist():
+        improved = loss.improved_since(first.step)
+        for i in np.flatnonzero((growth > 0.5 * limit) & (convex > CONVEX)).tolist():
             name, own = now.parts.names[i], float(growth[i])
+            if improved and own < BEYOND_DOUBT:
+                continue
             text = (
                 f"the norm of {name} grows exponentially: by {np.expm1(own):.1%} since step {first.step}, "
                 "faster and faster"
             )
             evidence = {"growth": own, "convexity": float(convex[i])}
-            yield Sign(self.kind, name, text, evidence, CRITICAL, own / RUNAWAY)
+            yield Sign(self.kind, name, text, evidence, CRITICAL, own / limit)
 
 
 def _convexity(first: Past, middle: Past, last: Past) -> Array:
@@ -144,12 +147,13 @@ class Layer:
         before, offset = past.records[-2 * RECENT], len(now.parts.scopes)
         growth = (past.records[-1].log_norm - before.log_norm)[offset:]
         growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
-        fast = np.flatnonzero(growth > 0.5 * LAYER_GROWTH)
+        limit = LAYER_GROWTH * (EARLY_FACTOR if past.seen < EARLY else 1.0)
+        fast = np.flatnonzero(growth > 0.5 * limit)
         for i in fast.tolist():
             own = float(growth[i])
             rest = np.delete(growth, i)
             others = float(np.median(rest[~np.isnan(rest)])) if (~np.isnan(rest)).sum() > 1 else np.nan
-            level = own / max(LAYER_GROWTH, LAYER_FACTOR * others)
+            level = own / max(limit, LAYER_FACTOR * others)
             if level >= 0.5:
                 name = now.parts.groups[i]
                 text = (
@@ -177,7 +181,9 @@ class Alignment:
             after, before = ([row[i] for row in part] for part in (rows[:RECENT], rows[RECENT:]))
             (mean, spread), (old, old_spread) = _mean_and_variance(after), _mean_and_variance(before)
             rise, noise = mean - old, ((spread + old_spread) / RECENT) ** 0.5
-            if rise > max(ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS * noise) and mean > ALIGNMENT_RISE:
+            if rise > max(ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS * noise) and mean > ALIGNED:
+                if loss.improved_since(past.records[-2 * RECENT].step):
+                    continue
                 text = (
                     f"the alignment of updates with the parameters of {scope} rose from {old:.3f} to "
                     f"{mean:.3f}: the norm may start to grow exponentially"

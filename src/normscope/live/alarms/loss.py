@@ -15,7 +15,7 @@ SPIKE_RANGES = 2.0  # a jump over the largest of the last losses, in ranges of t
 SPIKE_SCALE = 0.5  # and in losses at the beginning of the training
 CLIMB_RECORDS = 8
 CLIMB_RANGES = 1.5
-CLIMB_SCALE = 0.1
+CLIMB_SCALE = 0.25
 
 
 class LossNotFinite:

@@ -1,6 +1,6 @@
 """The alarm table: healthy trainings that stay silent, faults that are found and after how many records.
 
-    python -m benchmarks.alarms [--kept-apart] [--seeds N] [--only WORD]
+python -m benchmarks.alarms [--kept-apart] [--seeds N] [--only WORD]
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def silent(cases: Sequence[Case], seeds: int, only: str) -> None:
             start = time.perf_counter()
             outcome = run(case.with_seed(seed))
             total, loud = total + 1, loud + bool(outcome.alarms)
-            print(f"{case.name} [{seed}] {time.perf_counter() - start:.1f} s: {len(outcome.alarms)} alarms", flush=True)
+            print(
+                f"{case.name} [{seed}] {time.perf_counter() - start:.1f} s: {len(outcome.alarms)} alarms",
+                flush=True,
+            )
             for alarm, _ in outcome.alarms:
                 print(f"    step {alarm.step} {alarm.kind} {alarm.where}: {alarm.message}", flush=True)
     print(f"healthy: {total - loud} of {total} silent")

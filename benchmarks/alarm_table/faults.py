@@ -26,7 +26,10 @@ BUILDS: dict[str, tuple[Callable[[int], Training], dict[str, Any]]] = {
     "SGD, every 2nd": (language(optimize=sgd(0.05)), {"schedule": ns.every(2)}),
     "Muon": (language(build=HALF, optimize=lambda p: Muon(p, lr=3e-3)), {}),
     "Lion": (language(build=HALF, optimize=lambda p: Lion(p, lr=3e-4, weight_decay=0.1)), {}),
-    "Adafactor, logarithmic": (language(build=HALF, optimize=adafactor(0.01)), {"schedule": ns.logarithmic(150)}),
+    "Adafactor, logarithmic": (
+        language(build=HALF, optimize=adafactor(0.01)),
+        {"schedule": ns.logarithmic(150)},
+    ),
     "deep, tied": (language(build=lambda: transformer(16, 5, "rms", True), optimize=adamw(1e-3)), {}),
     "encoder": (language(build=lambda: Encoder(16, 3), optimize=adamw(1e-3), rate=warm(20)), {}),
 }
@@ -45,7 +48,9 @@ def grows(names: Sequence[str], factor: float) -> Fault:
     return fault
 
 
-def once(change: Callable[[Training], None], undo: Callable[[Training], None] = lambda training: None) -> Fault:
+def once(
+    change: Callable[[Training], None], undo: Callable[[Training], None] = lambda training: None
+) -> Fault:
     """Change something when the fault begins, and undo it after one step."""
 
     def fault(training: Training, since: int) -> None:
@@ -162,13 +167,17 @@ def all_times(factor: float) -> Fault:
     return from_now_on(change)
 
 
-def variants(fault: str, kinds: Sequence[str], faults: Sequence[Fault], seed: int, **more: Any) -> Iterator[Named]:
+def variants(
+    fault: str, kinds: Sequence[str], faults: Sequence[Fault], seed: int, **more: Any
+) -> Iterator[Named]:
     """Each fault in the next of the trainings."""
     for i, each in enumerate(faults):
         name, (build, options) = list(BUILDS.items())[(i + seed) % len(BUILDS)]
         every = getattr(options.get("schedule"), "interval", 1)
         begins = 100 + 7 * i if every == 1 else every * (60 + i)
-        case = Case(name, build, begins + 25 * every, seed=seed + i, fault=each, begins=begins, **(more | options))
+        case = Case(
+            name, build, begins + 25 * every, seed=seed + i, fault=each, begins=begins, **(more | options)
+        )
         yield fault, kinds, case
 
 
@@ -180,10 +189,25 @@ def table(seed: int) -> list[Named]:
     """Every fault in its variants; the seed moves them to other trainings."""
     ends = ("emb", "head")
     rates = (1.02, 1.03, 1.05, 1.02, 1.1, 1.04, 1.2, 1.02, 1.03, 1.025)
-    places: Sequence[Sequence[str]] = (ends, ends, ("head",), ends, ("emb",), ("head",), ends, ends, ("",), ends)
+    places: Sequence[Sequence[str]] = (
+        ends,
+        ends,
+        ("head",),
+        ends,
+        ("emb",),
+        ("head",),
+        ends,
+        ends,
+        ("",),
+        ends,
+    )
     grown = [grows(names, rate) for names, rate in zip(places, rates, strict=True)]
-    one = [grows((f"{kind}.1.",), rate) for rate in (1.02, 1.03, 1.05, 1.1, 1.2) for kind in ("blocks", "layers")]
-    one = [grows(("blocks.1.", "layers.1."), r) for r in (1.02, 1.03, 1.04, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)]
+    one = [
+        grows((f"{kind}.1.",), rate) for rate in (1.02, 1.03, 1.05, 1.1, 1.2) for kind in ("blocks", "layers")
+    ]
+    one = [
+        grows(("blocks.1.", "layers.1."), r) for r in (1.02, 1.03, 1.04, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)
+    ]
     spikes = (1e4, 1e4, 1e3, 1e3, 1e2, 1e2, 30.0, 30.0, 10.0, 10.0)
     jumps = (1e4, 1e4, 1e3, 1e3, 1e5, 1e5, 300.0, 300.0, 100.0, 1e6)
     dead = [detached(0), detached(1), cut(0), cut(1), scaled_gradient(0, 0.0), scaled_gradient(1, 0.0)]

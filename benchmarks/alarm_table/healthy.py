@@ -100,7 +100,9 @@ def autoencoder(optimize: Optimize) -> Callable[[int], Training]:
 def adversaries(lr: float) -> Callable[[int], Training]:
     def make(seed: int) -> Training:
         model = Adversaries()
-        pair = [torch.optim.Adam(part.parameters(), lr=lr, betas=(0.5, 0.9)) for part in (model.judge, model.make)]
+        pair = [
+            torch.optim.Adam(part.parameters(), lr=lr, betas=(0.5, 0.9)) for part in (model.judge, model.make)
+        ]
         return Training(model, pair, [model.judge_loss, model.make_loss])
 
     return make
@@ -136,23 +138,31 @@ def adafactor(lr: float) -> Optimize:
 TUNED = (
     Case("transformer, AdamW", language()),
     Case("transformer, AdamW, warmup and cosine, clipping", language(rate=cosine(30, 300), clip=1.0)),
-    Case("transformer, AdamW, WSD, every 10th", language(rate=stable_then_down(50, 600)), 600, ns.every(10)),
+    Case("transformer, AdamW, WSD, every 10th", language(rate=stable_then_down(50, 500)), 500, ns.every(10)),
     Case("transformer, SGD", language(optimize=sgd())),
     Case("transformer, SGD, warmup", language(optimize=sgd(0.5), rate=warm(60))),
     Case("transformer, Muon", language(optimize=lambda p: Muon(p, lr=0.01))),
     Case("transformer, Lion", language(optimize=lambda p: Lion(p, lr=5e-4, weight_decay=0.1))),
     Case("transformer, Adafactor", language(optimize=adafactor(0.01))),
     Case("transformer, weight decay 10", language(optimize=adamw(1e-3, 10.0))),
-    Case("transformer, weight decay 0, logarithmic", language(optimize=adamw(3e-3, 0.0)), 800, ns.logarithmic(40)),
+    Case(
+        "transformer, weight decay 0, logarithmic",
+        language(optimize=adamw(3e-3, 0.0)),
+        500,
+        ns.logarithmic(40),
+    ),
     Case("transformer, high rate", language(optimize=adamw(1e-2))),
     Case("transformer, tied, RMS norm", language(build=lambda: transformer(norm="rms", tied=True))),
     Case("transformer, post norm, warmup", language(build=lambda: transformer(norm="post"), rate=warm(50))),
     Case("encoder with dropout", language(build=Encoder)),
     Case("brackets", language(brackets), 200),
-    Case("copies, learned in jumps", language(copies), 600, ns.every(2)),
-    Case("transformer, bfloat16", language(build=lambda: transformer().to(torch.bfloat16), optimize=adamw(1e-3))),
-    Case("modular addition, weight decay 1", addition(adamw(3e-3, 1.0)), 1500, ns.every(5)),
-    Case("modular addition, logarithmic", addition(adamw(1e-3, 0.1)), 2000, ns.logarithmic(40)),
+    Case("copies, learned in jumps", language(copies), 400, ns.every(2)),
+    Case(
+        "transformer, bfloat16",
+        language(build=lambda: transformer().to(torch.bfloat16), optimize=adamw(1e-3)),
+    ),
+    Case("modular addition, weight decay 1", addition(adamw(3e-3, 1.0)), 1000, ns.every(5)),
+    Case("modular addition, logarithmic", addition(adamw(1e-3, 0.1)), 1500, ns.logarithmic(40)),
     Case("MLP, Adam", function_fit(adamw(1e-3, 0.0))),
     Case("MLP, SGD, not logged", function_fit(sgd(0.02)), logged=False),
     Case("convolutions", picture_classes(adamw(1e-3))),

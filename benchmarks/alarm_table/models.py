@@ -18,7 +18,23 @@ def generator(seed: int, step: int) -> torch.Generator:
     return torch.Generator().manual_seed(1_000_003 * seed + step)
 
 
-def markov(seed: int, batch: int = 8) -> Batch:
+POOL = 48
+"""Batches after which the data repeat."""
+
+
+def pooled(sample: Batch) -> Batch:
+    """The same batches again and again, made once."""
+    made: dict[int, Tensor] = {}
+
+    def batch(step: int) -> Tensor:
+        if step % POOL not in made:
+            made[step % POOL] = sample(step % POOL)
+        return made[step % POOL]
+
+    return batch
+
+
+def markov(seed: int, batch: int = 6) -> Batch:
     """Sequences of a random Markov chain, peaked like text."""
     chain = torch.softmax(3 * torch.randn(VOCABULARY, VOCABULARY, generator=generator(seed, 0)), 1)
 
@@ -29,10 +45,10 @@ def markov(seed: int, batch: int = 8) -> Batch:
             tokens.append(torch.multinomial(chain[tokens[-1]], 1, generator=g)[:, 0])
         return torch.stack(tokens, 1)
 
-    return sample
+    return pooled(sample)
 
 
-def copies(seed: int, batch: int = 8) -> Batch:
+def copies(seed: int, batch: int = 6) -> Batch:
     """A random half, then the same again: a language that is learned in jumps."""
 
     def sample(step: int) -> Tensor:
@@ -42,14 +58,14 @@ def copies(seed: int, batch: int = 8) -> Batch:
     return sample
 
 
-def brackets(seed: int, batch: int = 8) -> Batch:
+def brackets(seed: int, batch: int = 6) -> Batch:
     """Balanced words of two kinds of brackets, padded."""
 
     def sample(step: int) -> Tensor:
         g = generator(seed, step)
         return torch.tensor([_word(g) for _ in range(batch)])
 
-    return sample
+    return pooled(sample)
 
 
 def _word(g: torch.Generator) -> list[int]:
@@ -64,7 +80,9 @@ def _word(g: torch.Generator) -> list[int]:
     return (word + [2 + kind for kind in reversed(stack)] + [4] * LENGTH)[:LENGTH]
 
 
-def transformer(width: int = 32, layers: int = 3, norm: str = "layer", tied: bool = False) -> SmallTransformer:
+def transformer(
+    width: int = 24, layers: int = 3, norm: str = "layer", tied: bool = False
+) -> SmallTransformer:
     shape = Shape(width, layers, VOCABULARY, norm, "learned", tied, "linear")
     return SmallTransformer(shape)
 
@@ -83,7 +101,7 @@ def next_token(model: nn.Module, batch: Batch) -> Callable[[int], Tensor]:
 class Encoder(nn.Module):
     """PyTorch's own encoder layers, with dropout."""
 
-    def __init__(self, width: int = 32, layers: int = 3, dropout: float = 0.1, first: bool = True) -> None:
+    def __init__(self, width: int = 24, layers: int = 3, dropout: float = 0.1, first: bool = True) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, width)
         self.layers = nn.ModuleList(
@@ -178,7 +196,9 @@ class Adversaries(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.make = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
-        self.judge = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+        self.judge = nn.Sequential(
+            nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1)
+        )
 
     def judge_loss(self, step: int) -> Tensor:
         angle = 6.28 * torch.rand(64)

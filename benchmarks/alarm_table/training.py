@@ -57,7 +57,7 @@ class Case:
 
     name: str
     build: Callable[[int], Training]
-    steps: int = 300
+    steps: int = 200
     schedule: Schedule = ns.every(1)
     seed: int = 0
     fault: Fault | None = None
@@ -99,5 +99,7 @@ def run(case: Case) -> Outcome:
                 if case.logged:
                     monitor.log(loss=loss)
     recorded = list(case.schedule.steps(case.steps))
-    counted = [(a, sum(1 for s in recorded if case.begins <= s <= a.step) if case.begins else 0) for a in alarms]
+    counted = [
+        (a, sum(1 for s in recorded if case.begins <= s <= a.step) if case.begins else 0) for a in alarms
+    ]
     return Outcome(case, counted)

@@ -141,7 +141,9 @@ class Dead:
             self._since[i] = step
         self._without = np.where(none, self._without + 1, 0)
         first = self._usual == -np.inf
-        usual = np.where(first, share, 0.9 * np.where(first, 0.0, self._usual) + 0.1 * np.where(alive, share, 0.0))
+        usual = np.where(
+            first, share, 0.9 * np.where(first, 0.0, self._usual) + 0.1 * np.where(alive, share, 0.0)
+        )
         self._usual = np.where(alive, usual, self._usual)
 
     def _sign(self, name: str, since: int, gradient: float, level: float) -> Sign:

@@ -17,7 +17,7 @@ RECENT = 8  # records that count as "now"
 LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to the norm
 LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
 LAW_RECORDS = 3  # records in a row that must be off the law
-RUNAWAY_RECORDS, RUNAWAY = 18, 0.32  # log growth within so many records
+RUNAWAY_RECORDS, RUNAWAY = 18, 0.3  # log growth within so many records
 BEYOND_DOUBT = 0.7  # log growth that a loss that improves does not excuse
 EARLY, EARLY_FACTOR = 48, 3.0  # records in which momentum and fresh parameters make growth look exponential
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
@@ -102,8 +102,8 @@ class Runaway:
         if len(records) < RUNAWAY_RECORDS:
             return
         first, middle, last = records[-RUNAWAY_RECORDS], records[-RUNAWAY_RECORDS // 2], records[-1]
-        growth = last.log_norm - first.log_norm
-        limit = RUNAWAY * (EARLY_FACTOR if past.seen < EARLY and not loss.values else 1.0)
+        growth = np.minimum(last.log_norm, records[-2].log_norm) - first.log_norm  # one outlier is no growth
+        limit = RUNAWAY * (EARLY_FACTOR if past.seen < EARLY else 1.0)
         if not (growth > 0.5 * limit).any():
             return
         convex = _convexity(first, middle, last)

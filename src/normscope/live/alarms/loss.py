@@ -80,7 +80,11 @@ class LossClimb:
         if level < self._best:
             self._best, self._best_step = level, step
             self._best_range = max(known) - min(known)
-        gained = min(0.5 * (past.scale - self._best), abs(self._best)) if past.scale > self._best else abs(self._best)
+        gained = (
+            min(0.5 * (past.scale - self._best), abs(self._best))
+            if past.scale > self._best
+            else abs(self._best)
+        )
         limit = max(CLIMB_RANGES * self._best_range, CLIMB_SCALE * past.scale, gained)
         climb = level - self._best
         if limit > 0 and climb >= 0.5 * limit:

@@ -48,7 +48,9 @@ def _origin(now: RecordSummary, found: NonFinite) -> str:
         return "all gradients have them from the first on, so they began in the loss or before it"
     if now.gradients_known:
         names = some([name for name, _ in found.parameters])
-        return f"all gradients were finite, so they began in the update of {names} or were written from outside"
+        return (
+            f"all gradients were finite, so they began in the update of {names} or were written from outside"
+        )
     return ""
 
 
@@ -65,5 +67,7 @@ def _in_forward(look: ForwardLook) -> str:
         return f"{where}; its input and its parameters are finite"
     after = f" after {look.after}, whose output is finite" if look.after else ""
     if look.input_finite is False:
-        return f"{where}; its input has them already, so they began before it{' and' + after if after else ''}"
+        return (
+            f"{where}; its input has them already, so they began before it{' and' + after if after else ''}"
+        )
     return f"{where}{',' + after if after else ''}"

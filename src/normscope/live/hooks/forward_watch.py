@@ -104,7 +104,9 @@ class ForwardWatch:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    return type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+    return (
+        type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+    )
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

@@ -152,7 +152,9 @@ class Recorder:
         self._mark_missing(values, first)
         order = tuple(layout.indices[list(self.gradients.order)].tolist())
         frozen = [i for i, p in enumerate(layout.parameters) if not p.requires_grad]
-        return Record(step, values, first, order, tuple(layout.indices[frozen].tolist()) if frozen else ()), extra
+        return Record(
+            step, values, first, order, tuple(layout.indices[frozen].tolist()) if frozen else ()
+        ), extra
 
     def _mark_missing(self, values: Array, first: bool) -> None:
         """Write NaN where nothing was measured and where a gradient is not finite."""

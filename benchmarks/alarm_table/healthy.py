@@ -11,8 +11,21 @@ from torch.nn import functional
 
 import normscope as ns
 from benchmarks.alarm_table.models import (
-    Addition, Adversaries, Autoencoder, Batch, Encoder, brackets, convolutional, copies, markov, mlp, next_token,
-    pictures, regression, transformer, with_low_rank,
+    Addition,
+    Adversaries,
+    Autoencoder,
+    Batch,
+    Encoder,
+    brackets,
+    convolutional,
+    copies,
+    markov,
+    mlp,
+    next_token,
+    pictures,
+    regression,
+    transformer,
+    with_low_rank,
 )  # fmt: skip
 from benchmarks.alarm_table.training import Case, Training
 from benchmarks.small_optimizers import Lion, Muon
@@ -176,25 +189,59 @@ TUNED = (
 """Thresholds were chosen with these."""
 
 KEPT_APART = (
-    Case("wide transformer", language(build=lambda: transformer(64, 2), optimize=adamw(1e-3, 0.1)), 200, seed=50),
+    Case(
+        "wide transformer",
+        language(build=lambda: transformer(64, 2), optimize=adamw(1e-3, 0.1)),
+        200,
+        seed=50,
+    ),
     Case("deep narrow transformer", language(build=lambda: transformer(16, 8), rate=warm(40)), 250, seed=51),
-    Case("transformer, NAdam, cosine", language(optimize=lambda p: torch.optim.NAdam(p, lr=2e-3), rate=cosine(20, 300)), seed=52),
+    Case(
+        "transformer, NAdam, cosine",
+        language(optimize=lambda p: torch.optim.NAdam(p, lr=2e-3), rate=cosine(20, 300)),
+        seed=52,
+    ),
     Case("transformer, RMSprop", language(optimize=lambda p: torch.optim.RMSprop(p, lr=5e-4)), seed=53),
     Case("transformer, Adagrad", language(optimize=lambda p: torch.optim.Adagrad(p, lr=0.02)), seed=54),
-    Case("transformer, Muon of PyTorch's kind, decay 1", language(optimize=lambda p: Muon(p, lr=0.003), rate=stable_then_down(20, 400)), 400, ns.every(4), seed=55),
-    Case("post-norm encoder, no dropout", language(build=lambda: Encoder(dropout=0.0, first=False), rate=warm(40)), seed=56),
+    Case(
+        "transformer, Muon, WSD",
+        language(optimize=lambda p: Muon(p, lr=0.003), rate=stable_then_down(20, 400)),
+        400,
+        ns.every(4),
+        seed=55,
+    ),
+    Case(
+        "post-norm encoder, no dropout",
+        language(build=lambda: Encoder(dropout=0.0, first=False), rate=warm(40)),
+        seed=56,
+    ),
     Case("brackets, SGD", language(brackets, optimize=sgd(0.2)), 200, seed=57),
-    Case("copies, high rate, logarithmic", language(copies, optimize=adamw(6e-3)), 800, ns.logarithmic(60), seed=58),
+    Case(
+        "copies, high rate, logarithmic",
+        language(copies, optimize=adamw(6e-3)),
+        800,
+        ns.logarithmic(60),
+        seed=58,
+    ),
     Case("MLP of two layers, Lion", function_fit(lambda p: Lion(p, lr=3e-4, weight_decay=0.0), 2), seed=59),
-    Case("MLP, steps of the rate", function_fit(adamw(3e-3), 6, rate=lambda s: 0.1 ** (s // 150)), 450, seed=60),
+    Case(
+        "MLP, steps of the rate", function_fit(adamw(3e-3), 6, rate=lambda s: 0.1 ** (s // 150)), 450, seed=60
+    ),
     Case("convolutions, SGD", picture_classes(sgd(0.05, decay=5e-4)), 300, seed=61),
     Case("autoencoder, not logged", autoencoder(adamw(3e-3, 0.0)), 400, ns.every(2), seed=62, logged=False),
     Case("adversaries, slower", adversaries(3e-4), 600, ns.every(3), seed=63),
     Case("LoRA, SGD", fine_tuned(sgd(0.1)), 200, seed=64),
-    Case("modular addition, no decay, not logged", addition(adamw(1e-3, 0.0)), 1500, ns.every(10), seed=65, logged=False),
+    Case(
+        "modular addition, no decay, not logged",
+        addition(adamw(1e-3, 0.0)),
+        1500,
+        ns.every(10),
+        seed=65,
+        logged=False,
+    ),
     Case("modular addition, SGD", addition(sgd(0.1)), 1500, ns.logarithmic(60), seed=66),
     Case("noisy batches of two", language(lambda s: markov(s, 2), optimize=adamw(1e-3)), 400, seed=67),
     Case("weight decay 3, cosine", language(optimize=adamw(3e-3, 3.0), rate=cosine(10, 300)), seed=68),
     Case("cyclic rate", language(rate=lambda s: 0.55 + 0.45 * math.sin(s / 15)), 400, seed=69),
-)  # fmt: skip
+)
 """Looked at once, after the thresholds were chosen: other kinds and other seeds."""

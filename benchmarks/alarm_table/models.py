@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +142,7 @@ class Addition(nn.Module):
 def mlp(width: int = 64, depth: int = 4, inputs: int = 16) -> nn.Sequential:
     sizes = [inputs, *[width] * depth]
     layers: list[nn.Module] = []
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(width, 1))
 

@@ -27,6 +27,8 @@ class Training:
     accumulate: int = 1
     loss_factor: float = 1.0
     """What a fault multiplies the loss with."""
+    ascends: bool = False
+    """Whether a fault makes the optimizers maximise the loss."""
     base: list[list[float]] = field(default_factory=list)
 
     def step(self, number: int) -> float:
@@ -39,7 +41,7 @@ class Training:
             optimizer.zero_grad()
             for part in range(self.accumulate):
                 value = self.loss_factor * loss(self.accumulate * number + part) / self.accumulate
-                value.backward()
+                (-value if self.ascends else value).backward()
                 shown += value.item() if i == 0 else 0.0
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
@@ -47,6 +49,7 @@ class Training:
         return shown
 
 
+EVERY_STEP = ns.every(1)
 Fault = Callable[[Training, int], None]
 """Called before each step with its number, counted from the step at which the fault begins."""
 
@@ -58,7 +61,7 @@ class Case:
     name: str
     build: Callable[[int], Training]
     steps: int = 200
-    schedule: Schedule = ns.every(1)
+    schedule: Schedule = EVERY_STEP
     seed: int = 0
     fault: Fault | None = None
     begins: int = 0
@@ -78,7 +81,7 @@ class Outcome:
     alarms: Sequence[tuple[ns.Alarm, int]]
 
     def after(self, kinds: Sequence[str]) -> int | None:
-        """Records from the beginning of the fault to the first alarm of these kinds; None if there was none."""
+        """Records from the beginning of the fault to the first alarm of these kinds; None without one."""
         counts = [records for alarm, records in self.alarms if records > 0 and alarm.kind in kinds]
         return min(counts, default=None)
 

@@ -20,7 +20,6 @@ from normscope.run import Run
 from normscope.schedule import every, logarithmic
 from tests.live.small_training import blocks, train_blocks
 
-
 LAYERS = 8
 GROUPS = (*(f"layer {i:02d}" for i in range(LAYERS)), "embed", "head")
 PARTS = Parts(("the body", "all parameters"), GROUPS, np.arange(len(GROUPS)) < LAYERS)
@@ -31,7 +30,7 @@ def part(name: str) -> int:
 
 
 def ordinary(steps: Iterable[int]) -> list[RecordSummary]:
-    """Norms that follow √t with a little noise, eight layers between embedding and head, a falling gradient."""
+    """Norms that follow √t with a little noise, eight layers, embedding, head, a falling gradient."""
     noise = np.random.default_rng(0)
     size, whole = len(PARTS.names), np.ones(len(PARTS.names))
     whole[:2] = 3.0
@@ -240,7 +239,7 @@ def test_attention_logits_and_entropy() -> None:
     assert attention_alarms(quiet, even) == []
     alarm, *_ = attention_alarms([3 * 1.1 ** max(0, step - 50) for step in range(90)], even[:90])
     assert (alarm.kind, alarm.where, alarm.severity) == ("attention-logits", "h.0.attn", "warning")
-    assert 50 < alarm.step and alarm.evidence["logit"] <= 101
+    assert alarm.step > 50 and alarm.evidence["logit"] <= 101
     (alarm,) = attention_alarms(quiet[:90], [0.8 * 0.7 ** max(0, step - 50) for step in range(90)])
     assert (alarm.kind, alarm.step <= 70) == ("attention-entropy", True)
     assert alarm.message.endswith("likewise h.1.attn")

@@ -53,7 +53,7 @@ def test_a_function_that_fails_is_called_once_and_training_goes_on(
     train(model, optimizer, 3)
     assert monitor.close()
     assert monitor.step == 3 and len(called) == 1
-    assert "on_alarm failed for the alarm of step 1, which is in the run file: ConnectionError" in caplog.text
+    assert "on_alarm failed for the alarm of step 0, which is in the run file: ConnectionError" in caplog.text
 
 
 def test_wrong_options_are_refused() -> None:

@@ -52,8 +52,8 @@ class AlarmParts:
         values = record.values[self._order[:, None], self._columns]
         missing = np.isnan(values)
         present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=0)
-        sums = self._member @ np.add.reduceat(np.where(missing, 0.0, values), self._starts, axis=0)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):  # an infinite learning rate, a part without values
+            sums = self._member @ np.add.reduceat(np.where(missing, 0.0, values), self._starts, axis=0)
             sums[present == 0] = np.nan
             sumsq, dot, delta, gradient, lr = sums.T
             before = np.maximum(sumsq - 2 * dot - delta, 0.0)

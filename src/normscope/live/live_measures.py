@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.anatomy import SCOPES, in_scope, scope_used
-from normscope.live.alarms.record_summary import RecordSummary
 from normscope.live.alarm_parts import AlarmParts
+from normscope.live.alarms.record_summary import RecordSummary
 from normscope.live.writing.journal_entries import Record
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS

@@ -22,6 +22,7 @@ class AlarmState:
     def __init__(self) -> None:
         self._calm: dict[Key, int] = {}  # active alarms, and how many records each has been calm for
         self._times: dict[Key, int] = {}
+        self._raised: dict[str, int] = {}  # kinds, and how many records ago an alarm of each was raised
 
     def active(self, kind: str) -> bool:
         """Whether an alarm of this kind was raised and is not over."""
@@ -29,6 +30,8 @@ class AlarmState:
 
     def update(self, step: int, signs: Sequence[Sign], kinds: Collection[str]) -> list[Alarm]:
         """The alarms that begin with these signs; `kinds` are those that were looked for."""
+        for kind in kinds:
+            self._raised[kind] = self._raised.get(kind, CALM) + 1
         lasting = {(sign.kind, sign.where) for sign in signs if sign.level >= LASTS}
         for key in [key for key in self._calm if key[0] in kinds]:
             self._calm[key] = 0 if key in lasting else self._calm[key] + 1
@@ -40,7 +43,9 @@ class AlarmState:
             if sign.level >= 1 and key not in self._calm:
                 self._calm[key] = 0
                 self._times[key] = self._times.get(key, 0) + 1
-                new.setdefault(sign.kind, []).append(sign)
+                if self._raised.get(sign.kind, CALM) >= CALM:  # later places are the same trouble
+                    new.setdefault(sign.kind, []).append(sign)
+        self._raised.update(dict.fromkeys(new, 0))
         return [_together(step, signs) for signs in new.values()]
 
 

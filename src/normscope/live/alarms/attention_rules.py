@@ -79,7 +79,7 @@ class AttentionEntropy:
             if not (entropy < ENTROPY and highest > ENTROPY_FALL * entropy) or loss.improved_since(since):
                 continue
             text = (
-                f"the attention entropy of {module} collapsed from {highest:.3g} to {entropy:.3g} of its maximum "
-                f"since step {since}"
+                f"the attention entropy of {module} collapsed from {highest:.3g} to {entropy:.3g} of its "
+                f"maximum since step {since}"
             )
             yield Sign(self.kind, module, text, {"entropy": entropy, "before": highest})

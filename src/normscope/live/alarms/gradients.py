@@ -35,11 +35,10 @@ class Drift:
         records, number = past.records, 3 * RECENT
         if len(records) < number:
             return
-        size, oldest = len(now.parts.scopes), len(records) - number
+        oldest = len(records) - number
         rows = [records[i] for i in (*range(oldest, oldest + RECENT), *range(-RECENT, 0))]
-        ratios = [(row.log_gradient[:size] - row.log_norm[:size]).tolist() for row in rows]
         for i, scope in enumerate(now.parts.scopes):
-            own = [row[i] for row in ratios]
+            own = [row.ratios[i] for row in rows]
             if not all(map(math.isfinite, own)):
                 continue
             before, after = median(own[:RECENT]), median(own[RECENT:])
@@ -69,7 +68,7 @@ class GradientSpike:
     def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
         """A sign if the gradient of all parameters jumps."""
         whole = len(now.parts.scopes) - 1
-        values = [float(row.log_gradient[whole]) for row in past.records]
+        values = [row.gradient for row in past.records]
         newest, known = values[-1], [value for value in values[:-1] if math.isfinite(value)]
         if not math.isfinite(newest):
             return
@@ -154,7 +153,7 @@ class Dead:
     def _all_dead(self, now: RecordSummary, loss: LossHistory) -> Iterator[Sign]:
         """All gradients are zero or missing: a training that has ended well has a loss near zero."""
         whole = len(now.parts.scopes) - 1
-        if now.gradient[whole] == 0 and self._alive.any() and loss.values:
-            if loss.values[-1] > 0.1 * loss.scale:
-                text = f"all gradients are exactly zero, at a loss of {loss.values[-1]:.4g}"
-                yield Sign(self.kind, now.parts.scopes[whole], text, {"loss": loss.values[-1]}, CRITICAL)
+        known = now.gradient[whole] == 0 and self._alive.any() and bool(loss.values)
+        if known and loss.values[-1] > 0.1 * loss.scale:
+            text = f"all gradients are exactly zero, at a loss of {loss.values[-1]:.4g}"
+            yield Sign(self.kind, now.parts.scopes[whole], text, {"loss": loss.values[-1]}, CRITICAL)

@@ -18,8 +18,9 @@ LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to
 LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
 LAW_RECORDS = 3  # records in a row that must be off the law
 RUNAWAY_RECORDS, RUNAWAY = 18, 0.3  # log growth within so many records
-BEYOND_DOUBT = 0.7  # log growth that a loss that improves does not excuse
-EARLY, EARLY_FACTOR = 48, 3.0  # records in which momentum and fresh parameters make growth look exponential
+BEYOND_DOUBT = 0.36  # log growth that a loss that improves does not excuse
+EARLY, EARLY_FACTOR = 48, 6.0  # records in which momentum and fresh parameters make growth look exponential
+STEEP = 1.0  # and log growth per log step: a power law with a smaller exponent is ordinary
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
 LAYER_GROWTH, LAYER_FACTOR = 0.1, 5.0  # log growth of a layer, and its ratio to the other layers'
 ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS, ALIGNED = 0.2, 4.0, 0.3
@@ -103,14 +104,15 @@ class Runaway:
             return
         first, middle, last = records[-RUNAWAY_RECORDS], records[-RUNAWAY_RECORDS // 2], records[-1]
         growth = np.minimum(last.log_norm, records[-2].log_norm) - first.log_norm  # one outlier is no growth
-        limit = RUNAWAY * (EARLY_FACTOR if past.seen < EARLY else 1.0)
+        steep = STEEP * float(np.log(last.step / max(1, first.step)))
+        limit = max(RUNAWAY * (EARLY_FACTOR if past.seen < EARLY else 1.0), steep)
         if not (growth > 0.5 * limit).any():
             return
         convex = _convexity(first, middle, last)
         improved = loss.improved_since(first.step)
         for i in np.flatnonzero((growth > 0.5 * limit) & (convex > CONVEX)).tolist():
             name, own = now.parts.names[i], float(growth[i])
-            if improved and own < BEYOND_DOUBT:
+            if improved and (own < BEYOND_DOUBT or past.seen < EARLY):
                 continue
             text = (
                 f"the norm of {name} grows exponentially: by {np.expm1(own):.1%} since step {first.step}, "
@@ -154,7 +156,7 @@ class Layer:
             rest = np.delete(growth, i)
             others = float(np.median(rest[~np.isnan(rest)])) if (~np.isnan(rest)).sum() > 1 else np.nan
             level = own / max(limit, LAYER_FACTOR * others)
-            if level >= 0.5:
+            if level >= 0.5 and not loss.improved_since(before.step):
                 name = now.parts.groups[i]
                 text = (
                     f"{name} grew by {np.expm1(own):.1%} since step {before.step} "
@@ -175,8 +177,7 @@ class Alignment:
         """A sign for each scope whose updates turn towards its parameters."""
         if len(past.records) < 2 * RECENT:
             return
-        size = len(now.parts.scopes)
-        rows = [past.records[-i].alignment[:size].tolist() for i in range(1, 2 * RECENT + 1)]
+        rows = [past.records[-i].alignment for i in range(1, 2 * RECENT + 1)]
         for i, scope in enumerate(now.parts.scopes):
             after, before = ([row[i] for row in part] for part in (rows[:RECENT], rows[RECENT:]))
             (mean, spread), (old, old_spread) = _mean_and_variance(after), _mean_and_variance(before)

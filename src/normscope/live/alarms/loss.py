@@ -52,7 +52,8 @@ class LossSpike:
         limit = max(SPIKE_RANGES * (largest - min(known)), SPIKE_SCALE * past.scale, 0.5 * abs(middle))
         level = (loss - largest) / limit if limit else 0.0
         if level >= 1:
-            text = f"the loss jumped to {loss:.4g}; the last {len(known)} were between {min(known):.4g} and {largest:.4g}"
+            between = f"between {min(known):.4g} and {largest:.4g}"
+            text = f"the loss jumped to {loss:.4g}; the last {len(known)} were {between}"
             yield Sign(self.kind, "loss", text, {"loss": loss, "before": largest}, level=level)
 
 

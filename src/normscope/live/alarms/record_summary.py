@@ -46,7 +46,7 @@ class NonFinite:
 
 @dataclass(frozen=True)
 class ForwardLook:
-    """What was seen of a forward pass: whether the output has NaN, and in which module that was first seen."""
+    """What was seen of a forward pass: whether the output has NaN, and which module had it first."""
 
     finite: bool
     module: str = ""
@@ -60,7 +60,7 @@ class ForwardLook:
 
 @dataclass(frozen=True)
 class RecordSummary:
-    """One record by parts; arrays have one value for each of `parts.names`, NaN where nothing was measured."""
+    """One record by parts: arrays have one value for each of `parts.names`, NaN where it was not measured."""
 
     step: int
     parts: Parts
@@ -82,8 +82,12 @@ class Past:
 
     step: int
     log_norm: Array
-    log_gradient: Array
-    alignment: Array
+    gradient: float
+    """The logarithm of the gradient norm of all parameters."""
+    ratios: list[float]
+    """By scope, the logarithm of the gradient norm relative to the parameter norm."""
+    alignment: list[float]
+    """By scope."""
     time: Array
     """The sum of the learning rates up to here, by part; steps if they are not known."""
 
@@ -108,7 +112,10 @@ class History:
         if last is not None and last.parts is not now.parts and last.parts.names != now.parts.names:
             self.restart()
         with np.errstate(divide="ignore", invalid="ignore"):
-            past = Past(now.step, np.log(now.norm), np.log(now.gradient), now.alignment, self._time(now))
+            scopes, log_norm = len(now.parts.scopes), np.log(now.norm)
+            gradient = np.log(now.gradient[:scopes])
+            ratios, alignment = (gradient - log_norm[:scopes]).tolist(), now.alignment[:scopes].tolist()
+            past = Past(now.step, log_norm, float(gradient[-1]), ratios, alignment, self._time(now))
         self.records.append(past)
         self.seen += 1
         self._last = now

@@ -1,8 +1,8 @@
 """Find the module in which NaN begins: while armed, weak references to every module's output are kept.
 
-When the whole model's forward ends, its output is looked at; only if it has NaN, the outputs of the modules are,
-in the order of the pass. What backward needs is still in memory then; what is not is left out. Compiled models
-have no hooks: Dynamo would trace them.
+When the whole model's forward ends, its output is looked at; only if it has NaN, the outputs of the modules
+are, in the order of the pass. What backward needs is still in memory then; what is not is left out. Compiled
+models have no hooks: Dynamo would trace them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ForwardWatch:
             if _is_finite(value):
                 after = name
                 continue
-            bad = [key for key, p in module.named_parameters(recurse=False) if not _is_finite(p)]
+            bad = [key for key, p in module.named_parameters() if not _is_finite(p)]
             source = None if given is None else given()
             known = None if source is None else _is_finite(source)
             return ForwardLook(False, name, after, known, tuple(f"{name}.{key}" for key in bad))

@@ -32,7 +32,8 @@ def section(run: Run, stage: str) -> Section | None:
     step, *_, message, _ = rows[0]
     critical = sum(alarm.get("severity") == "critical" for alarm in found)
     of_them = f" ({count(critical)} critical)" if critical else ""
-    first = f"The monitor raised {plural(len(found), 'alarm')}{of_them}, the first at step {count(step)}: {message}."
+    number_of = plural(len(found), "alarm")
+    first = f"The monitor raised {number_of}{of_them}, the first at step {count(step)}: {message}."
     note = f"The first {MOST_ALARMS} of {count(len(found))}." if len(found) > MOST_ALARMS else ""
     columns = ("step", "severity", "kind", "where", "what was seen", "evidence")
     table = TableSpec("alarms", "Alarms", columns, rows, note)

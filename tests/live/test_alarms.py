@@ -13,7 +13,7 @@ import torch
 
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.detector import AlarmDetector
-from normscope.live.alarms.record_summary import NonFinite, Parts, RecordSummary
+from normscope.live.alarms.record_summary import ModelParts, NonFiniteValues, RecordSummary
 from normscope.live.monitor import Monitor
 from normscope.rows import AttentionRow
 from normscope.run import Run
@@ -22,7 +22,7 @@ from tests.live.small_training import blocks, train_blocks
 
 LAYERS = 8
 GROUPS = (*(f"layer {i:02d}" for i in range(LAYERS)), "embed", "head")
-PARTS = Parts(("the body", "all parameters"), GROUPS, np.arange(len(GROUPS)) < LAYERS)
+PARTS = ModelParts(("the body", "all parameters"), GROUPS, np.arange(len(GROUPS)) < LAYERS)
 
 
 def part(name: str) -> int:
@@ -144,7 +144,7 @@ def test_one_gradient_that_jumps_and_jumps_again_later() -> None:
 
 def test_a_trouble_that_comes_back_after_recovery_is_said_again_ever_more_rarely() -> None:
     records = [
-        replace(r, nonfinite=NonFinite([("a", 1)]) if r.step % 40 == 20 else None)
+        replace(r, nonfinite=NonFiniteValues([("a", 1)]) if r.step % 40 == 20 else None)
         for r in ordinary(range(1000))
     ]
     steps = [alarm.step for alarm in alarms(records)]
@@ -193,7 +193,7 @@ def test_losses_that_jump_climb_or_are_no_numbers() -> None:
 
 
 def test_values_that_are_not_finite() -> None:
-    bad = NonFinite([("a", 2), ("b", 1)])
+    bad = NonFiniteValues([("a", 2), ("b", 1)])
     records = [replace(r, nonfinite=bad if r.step > 5 else None) for r in ordinary(range(10))]
     (alarm,) = alarms(records)
     assert (alarm.kind, alarm.step, alarm.severity) == ("nonfinite", 6, "critical")
@@ -212,7 +212,7 @@ def test_a_model_that_is_lost_entirely_is_named_once() -> None:
         if record.step < 60:
             return record
         nothing = np.zeros_like(record.norm)
-        return replace(record, norm=nothing, gradient=nothing, nonfinite=NonFinite([("a", 9)]))
+        return replace(record, norm=nothing, gradient=nothing, nonfinite=NonFiniteValues([("a", 9)]))
 
     assert [alarm.kind for alarm in alarms(map(lost, ordinary(range(120))))] == ["nonfinite"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.anatomy import scope_words
-from normscope.live.alarms.record_summary import NonFinite, Parts, RecordSummary
+from normscope.live.alarms.record_summary import ModelParts, NonFiniteValues, RecordSummary
 from normscope.live.writing.journal_entries import COLUMNS, Record
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
@@ -29,7 +29,7 @@ class AlarmParts:
         group = {i: _module(tensors[i]) if layer[i] == OUTSIDE else f"layer {layer[i]}" for i in counted}
         layers = {group[i] for i in counted if layer[i] != OUTSIDE}
         names = by_layer(layers) + sorted(set(group.values()) - layers)
-        self._parts = Parts(
+        self._parts = ModelParts(
             tuple(scope_words(scope) for scope in scopes),
             tuple(names),
             np.array([name in layers for name in names], dtype=bool),
@@ -61,7 +61,8 @@ class AlarmParts:
             rates = lr / present[:, 4]
         bad = record.values[:, NONFINITE]
         return RecordSummary(
-            record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates, self._frozen(record),
+            record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates,
+            self._frozen(record),
             nonfinite=self._nonfinite(record) if np.nan_to_num(bad).any() else None,
             forward=record.forward,
             gradients_known=bool(record.column("gradients").any()),
@@ -76,13 +77,13 @@ class AlarmParts:
         found: NDArray[np.bool_] = self._member @ np.add.reduceat(free[self._order], self._starts) == 0
         return found
 
-    def _nonfinite(self, record: Record) -> NonFinite:
+    def _nonfinite(self, record: Record) -> NonFiniteValues:
         own, gradients = (np.nan_to_num(record.values[:, i]) for i in NONFINITE)
         reached = list(dict.fromkeys(record.backward_order))
         rest = [i for i in range(len(self._names)) if i not in set(reached)]
         bad = [i for i in (*reached, *rest) if gradients[i]]
         before = reached.index(bad[0]) if bad and bad[0] in reached else 0
-        return NonFinite(
+        return NonFiniteValues(
             [(self._names[i], int(own[i])) for i in np.flatnonzero(own)],
             [(self._names[i], int(gradients[i])) for i in bad],
             before,

@@ -23,12 +23,12 @@ from typing import Protocol
 from normscope.live.alarms.alarm_state import AlarmState
 from normscope.live.alarms.alarms import Alarm, Sign
 from normscope.live.alarms.attention_rules import AttentionEntropy, AttentionLogits, Layers, by_module
-from normscope.live.alarms.gradients import Dead, Drift, GradientSpike
-from normscope.live.alarms.growth import Alignment, Law, Layer, Runaway
-from normscope.live.alarms.loss import LossClimb, LossNotFinite, LossSpike
+from normscope.live.alarms.gradient_rules import DeadGroup, GradientDrift, GradientSpike
 from normscope.live.alarms.loss_history import LossHistory
+from normscope.live.alarms.loss_rules import LossClimb, LossNotFinite, LossSpike
 from normscope.live.alarms.nonfinite import KIND, nonfinite_sign
-from normscope.live.alarms.record_summary import History, RecordSummary
+from normscope.live.alarms.norm_rules import FastLayer, OffLaw, RisingAlignment, Runaway
+from normscope.live.alarms.record_summary import RecordHistory, RecordSummary
 from normscope.rows import AttentionRow
 
 
@@ -37,7 +37,7 @@ class RecordRule(Protocol):
 
     kind: str
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """What it sees."""
 
     def restart(self) -> None:
@@ -69,7 +69,7 @@ class AttentionRule(Protocol):
 
 
 RECORD_RULES: tuple[Callable[[], RecordRule], ...] = (
-    Law, Runaway, Layer, Alignment, Drift, GradientSpike, Dead,
+    OffLaw, Runaway, FastLayer, RisingAlignment, GradientDrift, GradientSpike, DeadGroup,
 )  # fmt: skip
 LOSS_RULES: tuple[Callable[[], LossRule], ...] = (LossNotFinite, LossSpike, LossClimb)
 ATTENTION_RULES: tuple[Callable[[], AttentionRule], ...] = (AttentionLogits, AttentionEntropy)
@@ -82,7 +82,7 @@ class AlarmDetector:
 
     def __init__(self) -> None:
         self._state = AlarmState()
-        self._past, self._loss = History(), LossHistory()
+        self._past, self._loss = RecordHistory(), LossHistory()
         self._last_finite: int | None = None
         self._record_rules = [rule() for rule in RECORD_RULES]
         self._loss_rules = [rule() for rule in LOSS_RULES]
@@ -115,6 +115,8 @@ class AlarmDetector:
         """The alarms that begin with the loss of this step, if it is among the values."""
         loss = next((values[name] for name in LOSSES if name in values), None)
         if loss is None:
+            return []
+        if loss - loss != 0 and self._state.active(KIND):  # it has been said, with its origin
             return []
         signs = [sign for rule in self._loss_rules for sign in rule.check(step, loss, self._loss)]
         if loss - loss == 0:  # finite

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from normscope.live.alarms.alarms import CRITICAL, Sign
-from normscope.live.alarms.record_summary import ForwardLook, NonFinite, RecordSummary
+from normscope.live.alarms.record_summary import ForwardLook, NonFiniteValues, RecordSummary
 from normscope.words import some
 
 KIND = "nonfinite"
@@ -32,7 +32,7 @@ def _when(step: int, last_finite: int | None) -> str:
     return f", since a step after {last_finite} and at the latest step {step}"
 
 
-def _origin(now: RecordSummary, found: NonFinite) -> str:
+def _origin(now: RecordSummary, found: NonFiniteValues) -> str:
     """The first place in the order of the step, as far as it was seen."""
     if now.forward is not None and not now.forward.finite:
         return _in_forward(now.forward)
@@ -59,8 +59,8 @@ def _in_forward(look: ForwardLook) -> str:
         return "they began in the forward pass or before it"
     if look.parameters:
         return (
-            f"{look.module} is the first module in the forward pass whose output has them, and its parameters "
-            f"{some(look.parameters)} had them before this step"
+            f"{look.module} is the first module in the forward pass whose output has them, and its "
+            f"parameters {some(look.parameters)} had them before this step"
         )
     where = f"they began in the forward pass: {look.module} is the first module whose output has them"
     if look.input_finite:

@@ -16,7 +16,7 @@ KEPT = 33
 
 
 @dataclass(frozen=True)
-class Parts:
+class ModelParts:
     """What a record is summed over: whole scopes first, then the groups (layers, modules outside layers)."""
 
     scopes: tuple[str, ...]
@@ -33,7 +33,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class NonFinite:
+class NonFiniteValues:
     """Where NaN or infinite values are in a record."""
 
     parameters: Sequence[tuple[str, int]] = ()
@@ -63,21 +63,21 @@ class RecordSummary:
     """One record by parts: arrays have one value for each of `parts.names`, NaN where it was not measured."""
 
     step: int
-    parts: Parts
+    parts: ModelParts
     norm: Array
     gradient: Array
     alignment: Array
     lr: Array
     frozen: NDArray[np.bool_]
-    """Parts of which no parameter is to get a gradient."""
-    nonfinite: NonFinite | None = None
+    """ModelParts of which no parameter is to get a gradient."""
+    nonfinite: NonFiniteValues | None = None
     forward: ForwardLook | None = None
     gradients_known: bool = True
     """Whether gradients were measured."""
 
 
 @dataclass(frozen=True)
-class Past:
+class PastRecord:
     """A record in the form in which rules compare it: logarithms, and the time as the optimizer counts it."""
 
     step: int
@@ -92,11 +92,11 @@ class Past:
     """The sum of the learning rates up to here, by part; steps if they are not known."""
 
 
-class History:
+class RecordHistory:
     """The last records, oldest first; begins anew when the parts change."""
 
     def __init__(self) -> None:
-        self.records: deque[Past] = deque(maxlen=KEPT)
+        self.records: deque[PastRecord] = deque(maxlen=KEPT)
         self.seen = 0
         self._last: RecordSummary | None = None
 
@@ -106,7 +106,7 @@ class History:
         self.seen = 0
         self._last = None
 
-    def add(self, now: RecordSummary) -> Past:
+    def add(self, now: RecordSummary) -> PastRecord:
         """Append a record, in which every value is finite or NaN."""
         last = self._last
         if last is not None and last.parts is not now.parts and last.parts.names != now.parts.names:
@@ -115,7 +115,7 @@ class History:
             scopes, log_norm = len(now.parts.scopes), np.log(now.norm)
             gradient = np.log(now.gradient[:scopes])
             ratios, alignment = (gradient - log_norm[:scopes]).tolist(), now.alignment[:scopes].tolist()
-            past = Past(now.step, log_norm, float(gradient[-1]), ratios, alignment, self._time(now))
+            past = PastRecord(now.step, log_norm, float(gradient[-1]), ratios, alignment, self._time(now))
         self.records.append(past)
         self.seen += 1
         self._last = now

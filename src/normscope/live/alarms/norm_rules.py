@@ -10,7 +10,7 @@ import numpy as np
 
 from normscope.live.alarms.alarms import CRITICAL, Sign
 from normscope.live.alarms.loss_history import LossHistory
-from normscope.live.alarms.record_summary import Array, History, Past, RecordSummary
+from normscope.live.alarms.record_summary import Array, PastRecord, RecordHistory, RecordSummary
 
 WINDOW = 32  # records that the power law is fitted to
 RECENT = 8  # records that count as "now"
@@ -27,7 +27,7 @@ ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS, ALIGNED = 0.2, 4.0, 0.3
 
 
 @dataclass
-class Law:
+class OffLaw:
     """The norm of a scope departs from the power law that its last records follow."""
 
     kind = "law"
@@ -39,7 +39,7 @@ class Law:
         self._on_law.clear()
         self._off_law.clear()
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each scope that is off its law."""
         if now.step < 1:
             return
@@ -97,7 +97,7 @@ class Runaway:
     def restart(self) -> None:
         """There is nothing to forget."""
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each part that runs away while the loss does not improve."""
         records = past.records
         if len(records) < RUNAWAY_RECORDS:
@@ -122,7 +122,7 @@ class Runaway:
             yield Sign(self.kind, name, text, evidence, CRITICAL, own / limit)
 
 
-def _convexity(first: Past, middle: Past, last: Past) -> Array:
+def _convexity(first: PastRecord, middle: PastRecord, last: PastRecord) -> Array:
     """0 where the norm grew in proportion to time, 1 where it grew exponentially."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         start, end = np.exp(first.log_norm - middle.log_norm), np.exp(last.log_norm - middle.log_norm)
@@ -134,7 +134,7 @@ def _convexity(first: Past, middle: Past, last: Past) -> Array:
     return np.where((start < 1) & (exponential > 1), found, np.where(end > 1, np.inf, -np.inf))
 
 
-class Layer:
+class FastLayer:
     """One layer grows much faster than the others."""
 
     kind = "layer"
@@ -142,7 +142,7 @@ class Layer:
     def restart(self) -> None:
         """There is nothing to forget."""
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each layer that grows away from the median of the others."""
         if len(past.records) < 2 * RECENT or now.parts.layers.sum() < 3:
             return
@@ -165,7 +165,7 @@ class Layer:
                 yield Sign(self.kind, name, text, {"growth": own, "median": others}, level=level)
 
 
-class Alignment:
+class RisingAlignment:
     """Updates point more and more along the parameters: growth becomes exponential."""
 
     kind = "alignment"
@@ -173,7 +173,7 @@ class Alignment:
     def restart(self) -> None:
         """There is nothing to forget."""
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each scope whose updates turn towards its parameters."""
         if len(past.records) < 2 * RECENT:
             return

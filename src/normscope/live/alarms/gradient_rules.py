@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from normscope.live.alarms.alarms import CRITICAL, Sign
 from normscope.live.alarms.loss_history import LossHistory, median
-from normscope.live.alarms.record_summary import Array, History, RecordSummary
+from normscope.live.alarms.record_summary import Array, RecordHistory, RecordSummary
 
 RECENT = 8
 DRIFT_UP, DRIFT_DOWN = 10.0, 0.01  # change of gradient norm / parameter norm
@@ -22,7 +22,7 @@ DEAD_RECORDS = 8  # records in a row without gradient
 DEAD_SHARE = math.log(1e-3)  # change of a group's gradient relative to the other groups'
 
 
-class Drift:
+class GradientDrift:
     """The gradient norm rises or falls far relative to the parameter norm."""
 
     kind = "drift"
@@ -30,7 +30,7 @@ class Drift:
     def restart(self) -> None:
         """There is nothing to forget."""
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each scope whose gradient has left its range while the loss does not improve."""
         records, number = past.records, 3 * RECENT
         if len(records) < number:
@@ -65,7 +65,7 @@ class GradientSpike:
         """Forget how large gradients were at the beginning."""
         self._first.clear()
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign if the gradient of all parameters jumps."""
         whole = len(now.parts.scopes) - 1
         values = [row.gradient for row in past.records]
@@ -89,7 +89,7 @@ class GradientSpike:
 
 
 @dataclass
-class Dead:
+class DeadGroup:
     """A group that had gradients gets none, or next to none, while other groups still do."""
 
     kind = "dead"
@@ -104,7 +104,7 @@ class Dead:
         """Forget which groups had gradients."""
         self._names = ()
 
-    def check(self, now: RecordSummary, past: History, loss: LossHistory) -> Iterator[Sign]:
+    def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each group that has been without gradient for longer than ever before."""
         groups = now.parts.groups
         if self._names != groups:

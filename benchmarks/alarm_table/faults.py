@@ -220,8 +220,19 @@ def table(seed: int) -> list[Named]:
     jumped = [gradient_times(factor) for factor in jumps]
     dead = [detached(0), detached(1), cut(0), cut(1), scaled_gradient(0, 0.0), scaled_gradient(1, 0.0)]
     dead += [scaled_gradient(1, 1e-5), scaled_gradient(0, 1e-6), scaled_gradient(1, 1e-4), detached(1)]
-    climbs = [from_now_on(lambda t: setattr(t, "ascends", True))] * 4
-    climbs += [rate_times(f) for f in (100.0, 300.0, 1000.0, 100.0, 300.0, 1000.0)]
+    up = from_now_on(lambda training: setattr(training, "ascends", True))
+    climbs = [
+        up,
+        rate_times(300.0),
+        up,
+        rate_times(100.0),
+        up,
+        rate_times(1000.0),
+        up,
+        up,
+        rate_times(300.0),
+        up,
+    ]
     nans = [nan_in_forward(0), nan_in_forward(1), nan_in_gradient(0), nan_in_gradient(1)]
     nans += [loss_times(float("nan")), loss_times(float("inf")), nan_in_forward(1), nan_in_gradient(1)]
     nans += [nan_in_forward(0), loss_times(float("nan"))]

@@ -22,7 +22,8 @@ BEYOND_DOUBT = 0.36  # log growth that a loss that improves does not excuse
 EARLY, EARLY_FACTOR = 48, 6.0  # records in which momentum and fresh parameters make growth look exponential
 STEEP = 1.0  # and log growth per log step: a power law with a smaller exponent is ordinary
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
-LAYER_GROWTH, LAYER_FACTOR = 0.1, 5.0  # log growth of a layer, and its ratio to the other layers'
+LAYER_GROWTH, LAYER_EARLY, LAYER_FACTOR = 0.15, 0.3, 5.0  # log growth, in the first records, beside others'
+LAYER_SIZE = 0.25  # of the median norm of the layers; smaller ones may grow
 ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS, ALIGNED = 0.2, 4.0, 0.3
 
 
@@ -149,14 +150,17 @@ class FastLayer:
         before, offset = past.records[-2 * RECENT], len(now.parts.scopes)
         growth = (past.records[-1].log_norm - before.log_norm)[offset:]
         growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
-        limit = LAYER_GROWTH * (EARLY_FACTOR if past.seen < EARLY else 1.0)
+        limit = LAYER_EARLY if past.seen < EARLY else LAYER_GROWTH
         fast = np.flatnonzero(growth > 0.5 * limit)
+        sizes = now.norm[offset:]
+        typical = float(np.median(sizes[now.parts.layers])) if len(fast) else 0.0
         for i in fast.tolist():
             own = float(growth[i])
             rest = np.delete(growth, i)
             others = float(np.median(rest[~np.isnan(rest)])) if (~np.isnan(rest)).sum() > 1 else np.nan
             level = own / max(limit, LAYER_FACTOR * others)
-            if level >= 0.5 and not loss.improved_since(before.step):
+            small = sizes[i] < LAYER_SIZE * typical
+            if level >= 0.5 and not small and not loss.improved_since(before.step):
                 name = now.parts.groups[i]
                 text = (
                     f"{name} grew by {np.expm1(own):.1%} since step {before.step} "

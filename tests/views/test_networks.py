@@ -114,7 +114,8 @@ def test_alarms_are_listed_with_their_evidence(tmp_path):
     with Run(path) as run:
         (section,) = (s for s in run_page(run).stages[0].sections if s.key == "alarms")
     assert "1 alarm, the first at step 3" in section.sentences[0]
-    assert section.tables[0].rows == [(3, "layer", "<b>01", "layer 01 grew by 12 %", "growth 0.1200")]
+    row = (3, "warning", "layer", "<b>01", "layer 01 grew by 12 %", "growth 0.1200")  # it says no severity
+    assert section.tables[0].rows == [row]
     assert "<b>01" not in report(path, tmp_path / "x.html").read_text("utf-8")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from normscope.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
     from normscope.theory.measures.live_status import LiveState
 
@@ -91,8 +93,16 @@ def _page(state: LiveState) -> Group:
     for group in state.groups:
         cells = (Text(_short(getattr(group, name))) for name in COLUMNS)
         grid.add_row(Text(printable(group.group)), *cells, style="bold" if group.group == "total" else "")
-    warnings = [Text(f"! step {a['step']}: {printable(a['message'])}", style="red") for a in state.alarms]
-    return Group(Text(" · ".join(map(printable, head))), grid, *warnings)
+    return Group(Text(" · ".join(map(printable, head))), grid, *map(_alarm, state.alarms))
+
+
+def _alarm(alarm: Mapping[str, Any]) -> Text:
+    """One line; files of earlier releases do not say how bad an alarm is."""
+    from rich.text import Text
+
+    severity = printable(alarm.get("severity", "warning"))
+    style = "bold red" if severity == "critical" else "red"
+    return Text(f"! step {alarm['step']}, {severity}: {printable(alarm['message'])}", style=style)
 
 
 def _norm(state: LiveState) -> str:

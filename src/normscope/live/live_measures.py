@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.anatomy import SCOPES, in_scope, scope_used
-from normscope.live.alarms.alarms import RecordSummary
+from normscope.live.alarm_parts import AlarmParts
+from normscope.live.alarms.record_summary import RecordSummary
 from normscope.live.writing.journal_entries import Record
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LiveSums
-from normscope.words import OUTSIDE
 
 Array = NDArray[np.float64]
 
@@ -48,10 +48,9 @@ class LiveMeasures:
             for each in SCOPES
             if scope_used(counted, each, role_and_shape) == each
         }
-        self._names = [tensor.name for tensor in tensors]
         self._chosen = np.array(chosen, dtype=np.int64)
         self._groups = {by: _grouping(rows, by) for by in groups}
-        self._total, self._layers = _grouping(rows, "total"), _grouping(rows, "layer")
+        self._parts = AlarmParts(tensors, self._scopes)
 
     def values(self, record: Record, measures: Sequence[str]) -> dict[str, float]:
         """Numbers under slash-separated keys: normscope/norm/total, normscope/norm/layer/03.
@@ -81,23 +80,12 @@ class LiveMeasures:
 
     def summary(self, record: Record) -> RecordSummary:
         """The numbers that the alarms depend on."""
-        total = self._sums(record, self._total)
-        norm, gradient, alignment = (float(total.measure(m)[0]) for m in ("norm", "gradient", "alignment"))
-        norms = self._sums(record, self._layers).measure("norm").tolist()
-        layers = {k: v for k, v in zip(self._layers.names, norms, strict=True) if k != OUTSIDE}
-        return RecordSummary(record.step, norm, gradient, alignment, layers, self._nonfinite(record))
+        return self._parts.summary(record)
 
     def _sums(self, record: Record, grouping: _Grouping) -> LiveSums:
         size = len(grouping.names)
         columns = {name: record.column(name)[self._chosen] for name in SUMMED}
         return LiveSums(**{n: _sum_by_group(values, grouping.index, size) for n, values in columns.items()})
-
-    def _nonfinite(self, record: Record) -> list[tuple[str, int]]:
-        found = []
-        for column, prefix in (("nonfinite", ""), ("grad_nonfinite", "the gradient of ")):
-            counts = np.nan_to_num(record.column(column))
-            found += [(prefix + self._names[i], int(counts[i])) for i in np.flatnonzero(counts)]
-        return found
 
 
 def _sum_by_group(values: Array, groups: NDArray[np.int64], size: int) -> Array:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
+from normscope.live.alarms.alarms import Alarm
 from normscope.option_checks import check_integer, check_kind, check_positive
 from normscope.schedule import Schedule
 from normscope.theory.measures.measures import GROUPINGS
@@ -17,6 +18,8 @@ LoggedValues = Mapping[str, float]
 """Numbers by slash-separated key: normscope/norm/total, normscope/norm/layer/03."""
 Logger = Callable[[LoggedValues, int], None]
 """Called with the values of a record and its step."""
+OnAlarm = Callable[[Alarm], object]
+"""Called with each alarm that is raised."""
 
 
 @runtime_checkable
@@ -50,6 +53,8 @@ class MonitorOptions:
     """Record ‖g‖² and ⟨θ′, g⟩ of the gradients before clipping."""
     alarms: bool = True
     """Warn when something looks wrong: once per problem, in the log and in the run file."""
+    on_alarm: OnAlarm | None = None
+    """A function of one Alarm, called on rank 0 in a thread of its own; what it raises is logged."""
     stage: str = ""
     """Name of the training stage, where one run file has several."""
     step: int = 0
@@ -78,6 +83,9 @@ class MonitorOptions:
         check_kind("stage", self.stage, str, "a name")
         for option in ("updates", "gradients", "alarms", "initial"):
             check_kind(option, getattr(self, option), bool, "True or False")
+        if self.on_alarm is not None and not (callable(self.on_alarm) and self.alarms):
+            wanted = "alarms=True" if callable(self.on_alarm) else "a function of one Alarm"
+            raise UsageError(f"on_alarm needs {wanted}; got {self.on_alarm!r} and alarms={self.alarms}")
         if self.scope not in SCOPES:
             raise UsageError(f"scope must be {' or '.join(SCOPES)}; got {self.scope!r}")
         _check("groups", self.groups, GROUPINGS)
@@ -117,6 +125,7 @@ class MonitorFields(TypedDict, total=False):
     updates: bool
     gradients: bool
     alarms: bool
+    on_alarm: OnAlarm | None
     stage: str
     step: int
     loggers: Sequence[Logger]

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from normscope.errors import NormscopeError, UsageError
 from normscope.live.hooks.end_of_backward import EndOfBackward
+from normscope.live.hooks.forward_watch import ForwardWatch
 from normscope.live.model.model_watch import ModelWatch
 from normscope.live.model.optimizer_inspection import kind_of, updates_any
 from normscope.live.model.ranks import Ranks
@@ -49,10 +50,23 @@ class MonitoredModel:
             id(leaf): [position[id(p)] for p in members if id(p) in position] for leaf, members in leaves
         }
         self.backward = EndOfBackward([leaf for leaf, _ in leaves], self._gradients_ready)
+        self.forward = ForwardWatch(model)
         self.sampled = self.layout.parameters[:: max(1, len(self.layout.parameters) // SAMPLED)]
 
     def _gradients_ready(self, leaves: list[Tensor]) -> None:
         self._measure([i for leaf in leaves for i in self._reached.get(id(leaf), ())])
+
+    def arm(self, gradients: bool, outputs: bool) -> None:
+        """Look at the gradients, and at the outputs of modules, of the next step."""
+        if gradients:
+            self.backward.arm()
+        if outputs:
+            self.forward.arm()
+
+    def disarm(self) -> None:
+        """Remove the hooks on parameters and modules."""
+        self.backward.disarm()
+        self.forward.disarm()
 
     def changed(self) -> bool:
         """Whether the model's modules or parameters are no longer those that were looked at."""

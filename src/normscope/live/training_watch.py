@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class TrainingWatch:
         """Remove the hooks."""
         self._hooks.close()
         self._network.stop()
-        self.subject.backward.disarm()
+        self.subject.disarm()
 
     def rewind(self, step: int) -> None:
         """Training continues from this step."""
@@ -211,10 +212,10 @@ class TrainingWatch:
         """Decide whether the next step will be recorded; until then, no hooks and no copies are kept."""
         self._due = self.pace.due(self.step + 1)
         if not self._due:
-            self.subject.backward.disarm()
+            self.subject.disarm()
             self.subject.recorder.release()
-        elif self.options.gradients:
-            self.subject.backward.arm()
+        else:
+            self.subject.arm(self.options.gradients, self.options.alarms)
         self._network.plan(self._due)
 
     def _begin(self, unchanged: bool = True) -> None:
@@ -252,7 +253,8 @@ class TrainingWatch:
             where = f"on {int(failures or changes)} of {self.ranks.world} ranks"
             self.guard.warn(f"step {self.step} is not recorded, because {why} {where}", key=why)
         elif self.publisher is not None:
-            self.publisher.publish(record, gradients_at)
+            look = self.subject.forward.take()
+            self.publisher.publish(replace(record, forward=look) if look else record, gradients_at)
         if changes:
             self._follow()
         self.pace.finish(end)
@@ -278,7 +280,7 @@ class TrainingWatch:
         before, self._stale = self.subject, False
         self._rates.forget()
         now = self._look_at(before.model)
-        before.backward.disarm()
+        before.disarm()
         now.recorder.continue_from(before.recorder)
         self.subject = now
         self._network.changed()

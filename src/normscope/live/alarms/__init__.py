@@ -1,1 +1,1 @@
-"""Early warnings from a live run."""
+"""Early warnings from a live run: one module per family of rules, what they read, which alarms are active."""

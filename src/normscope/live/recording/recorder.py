@@ -152,10 +152,13 @@ class Recorder:
         assemble = partial(_assembled, self._sums, self.gradients.used, rates)
         mark = partial(self._mark_missing, first, self._previous.unknown_at(self.layout.indices))
         order = [self._positions[i] for i in self.gradients.order]
+        frozen = [self._positions[i] for i, p in enumerate(self.layout.parameters) if not p.requires_grad]
         if self.ranks.world == 1:
-            return Record(step, lambda: mark(self._combined(assemble(), extra)[0]), first, order), extra
+            return Record(
+                step, lambda: mark(self._combined(assemble(), extra)[0]), first, order, frozen
+            ), extra
         values, extra = self._combined(assemble(), extra)
-        return Record(step, mark(values), first, order), extra
+        return Record(step, mark(values), first, order, frozen), extra
 
     def _combined(self, mine: Array, extra: Array) -> tuple[Array, Array]:
         return self.ranks.combine(self.layout, mine, extra, RATES, COLUMN["absmax"])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.live.alarms.alarms import Alarm
+from normscope.live.alarms.record_summary import ForwardLook
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.writing.resuming import Rewind
 from normscope.rows import ActivationRow, AttentionRow, HeadRow, RateRow, SaturationRow
@@ -40,6 +41,10 @@ class Record:
     """Taken before the first step, so there is no update."""
     backward_order: Sequence[int] = ()
     """The parameters in the order in which the last backward pass reached them."""
+    frozen: tuple[int, ...] = ()
+    """The parameters of rank 0 that are to get no gradient."""
+    forward: ForwardLook | None = None
+    """What was seen of the last forward pass."""
 
     @cached_property
     def values(self) -> Array:

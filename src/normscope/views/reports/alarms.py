@@ -21,6 +21,7 @@ def section(run: Run, stage: str) -> Section | None:
     rows = [
         (
             int(alarm["step"]),
+            printable(alarm.get("severity", "warning")),  # files of earlier releases have none
             printable(alarm["kind"]),
             printable(alarm["where"]),
             printable(alarm["message"]),
@@ -29,9 +30,13 @@ def section(run: Run, stage: str) -> Section | None:
         for alarm in found[:MOST_ALARMS]
     ]
     step, *_, message, _ = rows[0]
-    first = f"The monitor raised {plural(len(found), 'alarm')}, the first at step {count(step)}: {message}."
+    critical = sum(alarm.get("severity") == "critical" for alarm in found)
+    of_them = f" ({count(critical)} critical)" if critical else ""
+    number_of = plural(len(found), "alarm")
+    first = f"The monitor raised {number_of}{of_them}, the first at step {count(step)}: {message}."
     note = f"The first {MOST_ALARMS} of {count(len(found))}." if len(found) > MOST_ALARMS else ""
-    table = TableSpec("alarms", "Alarms", ("step", "kind", "where", "what was seen", "evidence"), rows, note)
+    columns = ("step", "severity", "kind", "where", "what was seen", "evidence")
+    table = TableSpec("alarms", "Alarms", columns, rows, note)
     return Section("alarms", "Alarms", [first, "An alarm is a reason to look, not a verdict."], [table])
 
 

@@ -1,0 +1,94 @@
+"""A record as the alarms read it: summed over the scopes, the layers and the modules outside layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.anatomy import scope_words
+from normscope.live.alarms.record_summary import ModelParts, NonFiniteValues, RecordSummary
+from normscope.live.writing.journal_entries import COLUMNS, Record
+from normscope.run import TensorRow
+from normscope.theory.measures.measures import GROUPINGS
+from normscope.words import OUTSIDE, by_layer
+
+SUMMED = ("sumsq", "dot", "sumsq_delta", "grad_sumsq", "lr")
+NONFINITE = [COLUMNS.index(name) for name in ("nonfinite", "grad_nonfinite")]
+
+
+class AlarmParts:
+    """Which tensors belong to which part of the model, prepared so that a record is summed in a few calls."""
+
+    def __init__(self, tensors: Sequence[TensorRow], scopes: Mapping[str, NDArray[np.int64]]) -> None:
+        """`scopes` gives the positions of the tensors in each scope."""
+        self._names = [tensor.name for tensor in tensors]
+        counted = [i for i, tensor in enumerate(tensors) if tensor.tied_to is None]
+        layer = {i: GROUPINGS["layer"](tensors[i]) for i in counted}
+        group = {i: _module(tensors[i]) if layer[i] == OUTSIDE else f"layer {layer[i]}" for i in counted}
+        layers = {group[i] for i in counted if layer[i] != OUTSIDE}
+        names = by_layer(layers) + sorted(set(group.values()) - layers)
+        self._parts = ModelParts(
+            tuple(scope_words(scope) for scope in scopes),
+            tuple(names),
+            np.array([name in layers for name in names], dtype=bool),
+        )
+        inside = [set(chosen.tolist()) for chosen in scopes.values()]
+        # A unit is a set of tensors that are in the same group and in the same scopes.
+        unit = {i: (group[i], tuple(i in each for each in inside)) for i in counted}
+        units = sorted(set(unit.values()))
+        rank = {each: number for number, each in enumerate(units)}
+        order = sorted(counted, key=lambda i: rank[unit[i]])
+        self._order = np.array(order, dtype=np.int64)
+        self._starts = np.searchsorted([rank[unit[i]] for i in order], np.arange(len(units)))
+        member = [[float(member[k]) for _, member in units] for k in range(len(inside))]
+        member += [[float(own == name) for own, _ in units] for name in names]
+        self._member = np.array(member).reshape(len(member), len(units))
+        self._columns = np.array([COLUMNS.index(name) for name in SUMMED])
+
+    def summary(self, record: Record) -> RecordSummary:
+        """The record by parts."""
+        values = record.values[self._order[:, None], self._columns]
+        missing = np.isnan(values)
+        present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=0)
+        with np.errstate(all="ignore"):  # an infinite learning rate, a part without values
+            sums = self._member @ np.add.reduceat(np.where(missing, 0.0, values), self._starts, axis=0)
+            sums[present == 0] = np.nan
+            sumsq, dot, delta, gradient, lr = sums.T
+            before = np.maximum(sumsq - 2 * dot - delta, 0.0)
+            alignment = dot / np.sqrt(before * delta)
+            rates = lr / present[:, 4]
+        bad = record.values[:, NONFINITE]
+        return RecordSummary(
+            record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates,
+            self._frozen(record),
+            nonfinite=self._nonfinite(record) if np.nan_to_num(bad).any() else None,
+            forward=record.forward,
+            gradients_known=bool(record.column("gradients").any()),
+        )  # fmt: skip
+
+    def _frozen(self, record: Record) -> NDArray[np.bool_]:
+        """The parts of which every tensor is frozen."""
+        if not record.frozen:
+            return np.zeros(len(self._member), dtype=bool)
+        free = np.ones(len(self._names))
+        free[list(record.frozen)] = 0.0
+        found: NDArray[np.bool_] = self._member @ np.add.reduceat(free[self._order], self._starts) == 0
+        return found
+
+    def _nonfinite(self, record: Record) -> NonFiniteValues:
+        own, gradients = (np.nan_to_num(record.values[:, i]) for i in NONFINITE)
+        reached = list(dict.fromkeys(record.backward_order))
+        rest = [i for i in range(len(self._names)) if i not in set(reached)]
+        bad = [i for i in (*reached, *rest) if gradients[i]]
+        before = reached.index(bad[0]) if bad and bad[0] in reached else 0
+        return NonFiniteValues(
+            [(self._names[i], int(own[i])) for i in np.flatnonzero(own)],
+            [(self._names[i], int(gradients[i])) for i in bad],
+            before,
+        )
+
+
+def _module(tensor: TensorRow) -> str:
+    return tensor.name.rpartition(".")[0] or tensor.name

@@ -1,0 +1,97 @@
+"""Alarms about the loss: not finite, one that jumps, one that climbs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from normscope.live.alarms.alarms import CRITICAL, Sign
+from normscope.live.alarms.loss_history import LossHistory, median
+
+WINDOW = 32
+FEWEST = 8  # losses that must be known before
+SPIKE_RANGES = 2.0  # a jump over the largest of the last losses, in ranges of them
+SPIKE_SCALE = 0.5  # and in losses at the beginning of the training
+CLIMB_RECORDS = 8
+CLIMB_RANGES = 1.5
+CLIMB_SCALE = 0.25
+
+
+class LossNotFinite:
+    """The loss is NaN or infinite."""
+
+    kind = "loss-nonfinite"
+
+    def restart(self) -> None:
+        """There is nothing to forget."""
+
+    def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
+        """A sign if the loss is not finite."""
+        if not math.isfinite(loss):
+            text = f"the loss became {'NaN' if math.isnan(loss) else 'infinite'}"
+            if past.values:
+                text += f"; it was {past.values[-1]:.4g} at step {past.steps[-1]}"
+            yield Sign(self.kind, "loss", text, {}, CRITICAL)
+
+
+class LossSpike:
+    """One loss is far over the range of the last ones."""
+
+    kind = "loss-spike"
+
+    def restart(self) -> None:
+        """There is nothing to forget."""
+
+    def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
+        """A sign if the loss jumps."""
+        known = past.recent(WINDOW)
+        if len(known) < FEWEST or not math.isfinite(loss):
+            return
+        largest, middle = max(known), median(known)
+        limit = max(SPIKE_RANGES * (largest - min(known)), SPIKE_SCALE * past.scale, 0.5 * abs(middle))
+        level = (loss - largest) / limit if limit else 0.0
+        if level >= 1:
+            between = f"between {min(known):.4g} and {largest:.4g}"
+            text = f"the loss jumped to {loss:.4g}; the last {len(known)} were {between}"
+            yield Sign(self.kind, "loss", text, {"loss": loss, "before": largest}, level=level)
+
+
+@dataclass
+class LossClimb:
+    """The loss has climbed far over the best that was reached, and stays there."""
+
+    kind = "loss-climb"
+    _best: float = math.inf
+    _best_range: float = 0.0
+    _best_step: int = 0
+
+    def restart(self) -> None:
+        """Forget the best loss."""
+        self._best = math.inf
+
+    def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
+        """A sign if half of what was gained is lost, or the loss has doubled."""
+        if not math.isfinite(loss):
+            return
+        known = [*past.recent(CLIMB_RECORDS - 1), loss]
+        if len(known) < CLIMB_RECORDS:
+            return
+        level = median(known)
+        if level < self._best:
+            self._best, self._best_step = level, step
+            self._best_range = max(known) - min(known)
+        gained = (
+            min(0.5 * (past.scale - self._best), abs(self._best))
+            if past.scale > self._best
+            else abs(self._best)
+        )
+        limit = max(CLIMB_RANGES * self._best_range, CLIMB_SCALE * past.scale, gained)
+        climb = level - self._best
+        if limit > 0 and climb >= 0.5 * limit:
+            text = (
+                f"the loss climbs: the median of the last {len(known)} is {level:.4g}, "
+                f"it was {self._best:.4g} at step {self._best_step}"
+            )
+            evidence = {"loss": level, "best": self._best}
+            yield Sign(self.kind, "loss", text, evidence, CRITICAL, climb / limit)

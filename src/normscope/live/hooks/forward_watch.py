@@ -1,0 +1,145 @@
+"""Find the module in which NaN begins: while armed, weak references to every module's output are kept.
+
+When the whole model's forward ends, its output is looked at; only if it has NaN, the outputs of the modules
+are, in the order of the pass. What backward needs is still in memory then; what is not is left out. Compiled
+models have no hooks: Dynamo would trace them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+from torch.utils.hooks import RemovableHandle
+
+from normscope.anatomy import unwrapped
+from normscope.live.alarms.record_summary import ForwardLook
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+"""Modules that are never called."""
+
+
+class ForwardWatch:
+    """Looks at the forward passes of a model while armed; `look` is what it saw since it was last taken."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        named = list(model.named_modules())
+        self._names = {id(module): unwrapped(name) for name, module in named}
+        compiled = any(_is_compiled(module) for _, module in named)
+        self._modules = [] if compiled else [m for _, m in named if not isinstance(m, CONTAINERS)]
+        self._ids: list[int] = []
+        self._armed = False
+        self._outputs: list[tuple[nn.Module, weakref.ref[Tensor], weakref.ref[Tensor] | None]] = []
+        self._look: ForwardLook | None = None
+
+    def arm(self) -> None:
+        """Hook every module; the ids of the hooks are made once, because handles are slow to make."""
+        if self._armed:
+            return
+        if not self._ids:
+            self._ids = [RemovableHandle(OrderedDict()).id for _ in self._modules]
+        for module, key in zip(self._modules, self._ids, strict=True):
+            module._forward_hooks[key] = self._called if module is not self._model else self._ended
+        self._armed = True
+
+    def disarm(self) -> None:
+        """Remove the hooks, and forget what was seen."""
+        if self._armed:
+            for module, key in zip(self._modules, self._ids, strict=True):
+                module._forward_hooks.pop(key, None)
+        self._armed, self._look = False, None
+        self._outputs.clear()
+
+    def take(self) -> ForwardLook | None:
+        """What was seen since the last call; None if the model was not called."""
+        look, self._look = self._look, None
+        return look
+
+    def _called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if is_compiling():
+            return
+        result = output if isinstance(output, Tensor) else next(_tensors(output), None)
+        if result is not None:
+            given = args[0] if args and isinstance(args[0], Tensor) else None
+            reference = None if given is None else weakref.ref(given)
+            self._outputs.append((module, weakref.ref(result), reference))
+
+    def _ended(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if is_compiling():
+            return
+        if torch.is_grad_enabled():
+            try:
+                finite = not any(map(_has_nan, _judged(output)))
+                if self._look is None or (self._look.finite and not finite):
+                    self._called(module, args, output)
+                    self._look = ForwardLook(True) if finite else self._walk()
+            except Exception:  # a tensor subclass may refuse anything; training goes on
+                self._look = None
+        self._outputs.clear()
+
+    @torch.no_grad()
+    def _walk(self) -> ForwardLook:
+        """The first module whose output is not finite, among the outputs that are still in memory."""
+        after = ""
+        for module, output, given in self._outputs:
+            value = output()
+            if value is None:
+                continue
+            name = self._names.get(id(module), type(module).__name__) or "the model"
+            if _is_finite(value):
+                after = name
+                continue
+            bad = [key for key, p in module.named_parameters() if not _is_finite(p)]
+            source = None if given is None else given()
+            known = None if source is None else _is_finite(source)
+            return ForwardLook(False, name, after, known, tuple(f"{name}.{key}" for key in bad))
+        return ForwardLook(False)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return (
+        type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+    )
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """The floating-point tensors of an output: a tensor, or a collection of them."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, Mapping):
+        yield from chain.from_iterable(map(_tensors, output.values()))
+    elif isinstance(output, tuple | list):
+        yield from chain.from_iterable(map(_tensors, output))
+
+
+def _judged(output: Any) -> list[Tensor]:
+    """The loss, if the output has one; otherwise every tensor of it."""
+    found = list(_tensors(output))
+    scalars = [tensor for tensor in found if tensor.dim() == 0]
+    return scalars[:1] or found
+
+
+def _local(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    """One sum tells that there is none: infinite values of both signs make it NaN too, so then look again."""
+    tensor = _local(tensor)
+    total = float(tensor.sum())
+    return total != total and bool(torch.isnan(tensor).any())
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether there is no NaN and no +inf; −inf is how positions are masked."""
+    tensor = _local(tensor)
+    return not tensor.is_floating_point() or not bool((torch.isnan(tensor) | torch.isposinf(tensor)).any())

@@ -1,0 +1,148 @@
+"""The alarm about NaN says where it began: forward, loss, backward or update; and what hooks leave behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from normscope.live.alarms.alarms import Alarm
+from normscope.live.hooks.forward_watch import ForwardWatch
+from normscope.live.monitor import Monitor
+from normscope.schedule import Schedule, every
+
+
+class _NanInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient * float("nan")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 12), nn.Linear(12, 6)
+        self.fault = ""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.up(x))
+        if self.fault == "forward":
+            hidden = hidden / 0.0
+        if self.fault == "backward":
+            hidden = _NanInBackward.apply(hidden)
+        return x + self.down(hidden)
+
+
+class Net(nn.Module):
+    """Names whose alphabetical order is not that of the pass: zero, one, two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.zero, self.one, self.two = nn.Linear(4, 6), Block(), Block()
+        self.alpha = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.alpha(self.two(self.one(self.zero(x))))
+
+
+def message(path: Path, fault: str, schedule: Schedule = every(1), begins: int = 4) -> str:
+    """The alarm about a fault that begins at a step."""
+    net, raised = Net(), list[Alarm]()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with Monitor(net, optimizer, path, schedule, on_alarm=raised.append) as monitor:
+        for step in range(1, begins + 12):
+            if step == begins and fault in ("forward", "backward"):
+                net.one.fault = fault
+            if step == begins and fault == "parameter":
+                net.two.up.weight.data[0, 0] = float("nan")
+            if step == begins and fault == "update":
+                optimizer.param_groups[0]["lr"] = float("inf")
+            optimizer.zero_grad()
+            loss = net(torch.randn(5, 4)).square().mean()
+            if step == begins and fault == "loss":
+                loss = loss * float("nan")
+            loss.backward()
+            optimizer.step()
+            monitor.log(loss=loss)
+    found = [alarm for alarm in raised if alarm.kind == "nonfinite"]
+    assert len(found) == 1 and found[0].severity == "critical"
+    assert found[0].step == next(s for s in schedule.steps(begins + 12) if s >= begins)
+    return found[0].message
+
+
+def test_in_the_forward_pass(tmp_path: Path) -> None:
+    """What is inside a block is gone when its forward ends, because relu keeps only its own output."""
+    said = message(tmp_path / "run.db", "forward")
+    assert "they began in the forward pass: one is the first module whose output has them" in said
+    assert said.endswith("its input and its parameters are finite")
+
+
+def test_in_a_parameter_that_had_it_before(tmp_path: Path) -> None:
+    said = message(tmp_path / "run.db", "parameter")
+    assert "two is the first module in the forward pass whose output has them" in said
+    assert "its parameters two.up.weight had them before this step" in said
+
+
+def test_in_the_loss(tmp_path: Path) -> None:
+    assert "they began after the model's output, which has no NaN" in message(tmp_path / "run.db", "loss")
+
+
+def test_in_the_backward_pass(tmp_path: Path) -> None:
+    said = message(tmp_path / "run.db", "backward")
+    assert "they began in the backward pass: one.up." in said and "that are finite" in said
+
+
+def test_in_the_update(tmp_path: Path) -> None:
+    said = message(tmp_path / "run.db", "update")
+    assert "all gradients were finite, so they began in the update of zero.weight" in said
+
+
+def test_between_two_records(tmp_path: Path) -> None:
+    said = message(tmp_path / "run.db", "forward", every(5), begins=7)
+    assert ", since a step after 5 and at the latest step 10;" in said
+
+
+def test_hooks_are_there_only_at_record_steps_and_keep_nothing_alive(tmp_path: Path) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    hooked = []
+    with Monitor(net, optimizer, tmp_path / "run.db", every(3)):
+        for _ in range(6):
+            hooked.append(all(len(module._forward_hooks) == 1 for module in net.modules()))
+            net(torch.randn(5, 4)).mean().backward()
+            optimizer.step()
+    assert hooked == [False, False, True, False, False, True]
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_a_compiled_model_is_left_alone() -> None:
+    net = Net()
+    watch = ForwardWatch(torch.compile(net, backend="eager"))  # type: ignore[arg-type]
+    watch.arm()
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked logits", "evaluation"])
+def test_infinite_masks_and_evaluation_are_no_trouble(masked: bool) -> None:
+    class Masked(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).masked_fill(torch.eye(3, dtype=torch.bool), -torch.inf)
+
+    net = Masked(3, 3)
+    watch = ForwardWatch(net)
+    watch.arm()
+    if masked:
+        net(torch.ones(3, 3))
+        look = watch.take()
+        assert look is not None and look.finite
+    else:
+        with torch.no_grad():
+            net(torch.full((3, 3), torch.nan))
+        assert watch.take() is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from normscope.live.alarms.alarms import AlarmDetector
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
+from normscope.live.monitor_options import Describes, Finishes, LoggedValues, Logger, MonitorOptions
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import JournalEntry, Note, Record
+from normscope.live.writing.journal_entries import JournalEntry, Note, Record, Scalars
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 
 AFTER_CLIPPING = (
@@ -31,11 +31,19 @@ class Publisher:
         self._loggers = [_outbox(logger, measures.scope) for logger in options.loggers]
         self._alarms = AlarmDetector(measures.scope)
         self._delivered = 0.0
-        self._noted = False
+        self._noted = self._closed = False
 
     def put(self, entry: JournalEntry) -> None:
         """Queue an entry for the run file."""
         self.journal.outbox.put(entry)
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Queue numbers of the training loop for the run file and, as normscope/loss, for the loggers."""
+        self.put(Scalars(step, numbers))
+        values = {f"normscope/{name}": value for name, value in numbers.items()}
+        for logger, box in zip(self._options.loggers, self._loggers, strict=True):
+            if getattr(logger, "scalars", True):
+                box.put((values, step))
 
     def measure_with(self, measures: LiveMeasures) -> None:
         """Group later records with these: the model has changed."""
@@ -68,6 +76,10 @@ class Publisher:
 
     def close(self, timeout: float = TIMEOUT) -> bool:
         """Deliver what is left and end the threads; return whether everything has arrived."""
+        for logger, box in zip(self._options.loggers, self._loggers, strict=True):
+            if isinstance(logger, Finishes) and not self._closed and not box.failing:
+                box.put(None)
+        self._closed = True
         arrived = [self.journal.close(timeout), *(box.close(timeout) for box in self._loggers)]
         return all(arrived)
 
@@ -78,15 +90,19 @@ class Publisher:
         return self._delivered - before
 
 
-def _outbox(logger: Logger, scope: str) -> Outbox[tuple[LoggedValues, int]]:
+def _outbox(logger: Logger, scope: str) -> Outbox[tuple[LoggedValues, int] | None]:
+    """The queue of a logger: values with their step, and None after the last."""
     name = getattr(logger, "name", type(logger).__name__)
     to_describe: list[Callable[[str], None]] = [logger.describe] if isinstance(logger, Describes) else []
 
-    def deliver(items: Sequence[tuple[LoggedValues, int]]) -> None:
+    def deliver(items: Sequence[tuple[LoggedValues, int] | None]) -> None:
         while to_describe:  # once, in the thread that delivers
             _describe(to_describe.pop(), scope, name)
-        for values, step in items:
-            logger(values, step)
+        for item in items:
+            if item is not None:
+                logger(*item)
+            elif isinstance(logger, Finishes):
+                logger.finish()
 
     return Outbox(deliver, name, batch=1)
 

@@ -116,6 +116,13 @@ def test_every_row_of_the_loop_is_what_it_is_without_us(tmp_path: Path, loop: Lo
     assert together.summary["normscope/step"] == STEPS  # the newest, whatever came last
 
 
+def test_a_loop_that_logs_every_step_has_the_records_on_its_rows(tmp_path: Path) -> None:
+    together = logged(tmp_path / "together", explicit, monitor=True, pause=0.02)
+    assert len(together.rows) == STEPS
+    found = together.ours()
+    assert len(found) > 0.7 * STEPS and list(found) == sorted(found)
+
+
 def in_table(folder: Path) -> dict[int, dict[str, float]]:
     """The records that found no row."""
     found: dict[int, dict[str, float]] = {}
@@ -123,5 +130,6 @@ def in_table(folder: Path) -> dict[int, dict[str, float]]:
         table = json.loads(path.read_text())
         for row in table["data"]:
             values = dict(zip(table["columns"], row, strict=True))
-            found[values.pop("normscope/step")] = {k: v for k, v in values.items() if v is not None}
+            step = values.pop("normscope/step")
+            found[step] = {k: v for k, v in values.items() if v is not None}
     return found

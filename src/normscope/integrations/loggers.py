@@ -105,7 +105,7 @@ def wandb(run: Any = None, alone: bool = False) -> Tracker:
     def describe(sentence: str) -> None:
         target.config.update({SCOPE: sentence}, allow_val_change=True)
 
-    if alone or target.settings.mode == "shared":  # a shared run's steps are given by the server
+    if alone or getattr(target.settings, "mode", None) == "shared":  # a shared run's steps are given by the server
         target.define_metric(STEP, hidden=True)
         target.define_metric("normscope/*", step_metric=STEP)
         return Tracker("wandb", lambda values, step: target.log({**values, STEP: step}), describe)

@@ -3,7 +3,7 @@
 A W&B run has one history with steps that only go up. A row committed from here would take the step that the
 training loop is about to log to, and W&B would drop the loop's data without an error. So nothing is ever
 committed: values are added to the row that is open (`commit=False`), and the loop's next `log` completes it.
-One record fits on a row. The newest goes first, older ones follow while the loop logs more often than the
+One record fits on a row. The newest goes first, older ones follow when the loop logs more often than the
 monitor records, and what found no row until the end is a table in the run's summary.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
+import time
 from typing import Any
 
 from normscope.live.monitor_options import LoggedValues
@@ -22,6 +24,8 @@ RECORDS = "normscope/records"
 """The table of the records that found no row."""
 EVERY = 0.1
 """Seconds between two looks at whether the training loop has completed a row."""
+IDLE = 1.0
+"""Seconds without a new record after which older ones are added to rows."""
 MOST = 200_000
 """Values that may wait for a row; of more, every second record is dropped."""
 
@@ -37,7 +41,7 @@ class JoinedRows:
         self._waiting: dict[int, dict[str, float]] = {}
         self._newest: tuple[int, dict[str, float]] = (-1, {})
         self._placed: tuple[int, dict[str, float]] | None = None
-        self._row = -1
+        self._row, self._put_at = -1, -math.inf
         self._defined: set[str] = set()
         self._looking: threading.Thread | None = None
         self._closed = threading.Event()
@@ -52,6 +56,7 @@ class JoinedRows:
                 known = self._newest[1] if step == self._newest[0] else {}
                 self._newest = (step, {**known, **values})
             self._thin()
+            self._put_at = time.monotonic()
             self._place()
             if self._waiting and self._looking is None:
                 self._looking = threading.Thread(target=self._look, name="normscope-wandb-rows", daemon=True)
@@ -67,7 +72,7 @@ class JoinedRows:
             except Exception as error:  # the run may be finished, or the tracker down
                 if self._waiting:
                     log.warning(
-                        "normscope: wandb: %d records found no row of the run (%s); the run file has them",
+                        "normscope: wandb: records that found no row of the run: %d (%s); the run file has them",
                         len(self._waiting),
                         error,
                     )
@@ -76,13 +81,19 @@ class JoinedRows:
     # -- with the lock ---------------------------------------------------------------
 
     def _place(self) -> None:
-        """Add the newest waiting record to the open row, unless that row has another record already."""
+        """Add the newest waiting record to the open row, if that row has no other record.
+
+        An older one, or a late part of one, does not take a row while new records come every second.
+        """
         if not self._waiting:
             return
         step = max(self._waiting)
-        same = self._placed is not None and self._placed[0] == step
-        if self._placed is not None and not same and self._run.step <= self._row:
-            return
+        if self._placed is not None:
+            completed = self._run.step > self._row
+            another_part = step == self._placed[0] and not completed
+            patient = step <= self._placed[0] and time.monotonic() - self._put_at < IDLE
+            if not another_part and (patient or not completed):
+                return
         self._send(step, self._waiting[step])
         del self._waiting[step]
 
@@ -105,20 +116,22 @@ class JoinedRows:
                 self._dropped += 1
 
     def _leave(self) -> None:
+        self._put_at = -math.inf
         self._place()
         newest, values = self._newest
-        if self._placed is not None and self._placed[0] != newest and newest not in self._waiting:
+        if self._placed is not None and self._placed[0] != newest:
             if self._run.step <= self._row:  # an older record is on the open row: it moves to the table
                 self._waiting[self._placed[0]] = self._placed[1]
             self._send(newest, values)
+            self._waiting.pop(newest, None)
         if self._waiting:
             self._run.summary[RECORDS] = self._table()
             log.warning(
-                "normscope: wandb: the training logged fewer rows than there were records, so %d records are in "
-                "the table %s of the run's summary, not in its charts%s",
-                len(self._waiting),
+                "normscope: wandb: the training completed fewer rows than there were records; records that are "
+                "in the table %s of the run's summary and not in its charts: %d%s",
                 RECORDS,
-                f", and {self._dropped} were dropped" if self._dropped else "",
+                len(self._waiting),
+                f"; dropped: {self._dropped}" if self._dropped else "",
             )
 
     def _table(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_every_row_of_the_loop_is_what_it_is_without_us(tmp_path: Path, loop: Lo
     assert found.keys() == set(range(STEPS + 1))
     assert all("normscope/norm/total" in values for values in found.values())
     assert [found[i + 1]["normscope/loss"] for i in range(STEPS)] == [float(i) for i in range(STEPS)]
-    assert set(together.axes[k] for v in together.ours().values() for k in v) == {"normscope/step"}
+    assert {together.axes[k] for v in together.ours().values() for k in v} == {"normscope/step"}
     assert together.summary["normscope/step"] == STEPS  # the newest, whatever came last
 
 
@@ -121,6 +122,58 @@ def test_a_loop_that_logs_every_step_has_the_records_on_its_rows(tmp_path: Path)
     assert len(together.rows) == STEPS
     found = together.ours()
     assert len(found) > 0.7 * STEPS and list(found) == sorted(found)
+
+
+def test_a_run_of_its_own_has_a_row_for_every_record(tmp_path: Path) -> None:
+    with wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path)) as run:
+        model, optimizer, monitor = monitored(tmp_path / "run.db", loggers=[loggers.wandb(alone=True)])
+        with monitor:
+            train(model, optimizer, 3)
+        assert "the values count the body" in run.config[loggers.SCOPE]
+    history = read(tmp_path)
+    assert [row["normscope/step"] for _, row in history.rows] == [0, 1, 2, 3]
+    assert history.axes["normscope/norm/total"] == "normscope/step"
+
+
+def test_a_run_that_nobody_else_logs_to_still_gets_every_record(tmp_path: Path, caplog) -> None:
+    with wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path)) as run:
+        model, optimizer, monitor = monitored(tmp_path / "run.db", loggers=[loggers.wandb(run)])
+        with monitor:
+            train(model, optimizer, 3)
+        assert "the values count the body" in run.config[loggers.SCOPE]
+    history = read(tmp_path)
+    assert history.ours().keys() | in_table(tmp_path).keys() == {0, 1, 2, 3}
+    assert history.summary["normscope/step"] == 3 and len(history.rows) == 1
+    assert "wandb(alone=True)" in caplog.text
+
+
+def test_a_run_that_is_finished_first_is_said_and_ends_nothing(tmp_path: Path, caplog) -> None:
+    run = wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path))
+    model, optimizer, monitor = monitored(tmp_path / "run.db", loggers=[loggers.wandb()])
+    train(model, optimizer, 3)
+    monitor.flush()
+    run.finish()
+    start = time.monotonic()
+    assert monitor.close() and time.monotonic() - start < 5
+    assert "records that found no row of the run: 3" in caplog.text
+
+
+class Stuck:
+    """A run whose service does not answer."""
+
+    settings = step = None
+
+    def define_metric(self, *_: Any, **__: Any) -> None:
+        threading.Event().wait()
+
+
+def test_a_run_that_hangs_delays_neither_training_nor_the_end(tmp_path: Path) -> None:
+    model, optimizer, monitor = monitored(tmp_path / "run.db", loggers=[loggers.wandb(Stuck())])
+    start = time.monotonic()
+    train(model, optimizer, 5)
+    monitor.log(loss=1.0)
+    assert not monitor.close(timeout=0.3)
+    assert time.monotonic() - start < 3
 
 
 def in_table(folder: Path) -> dict[int, dict[str, float]]:

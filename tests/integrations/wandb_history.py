@@ -66,7 +66,7 @@ def _items(items: Any) -> dict[str, Any]:
 
 
 def read(folder: Path, patience: float = 5.0) -> History:
-    """Read the only run in the folder, once it is complete: W&B's service may write its end a little later."""
+    """Read the only run in the folder, once it is complete: W&B's service may write its end later."""
     deadline = time.monotonic() + patience
     while True:
         (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")

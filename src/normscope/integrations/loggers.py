@@ -94,9 +94,10 @@ def _tensorboard(writer: Any, close: Callable[[], None]) -> Tracker:
 def wandb(run: Any = None, alone: bool = False) -> Tracker:
     """Log to a Weights & Biases run, by default the active one.
 
-    Values are added to the rows that the training loop logs and never commit one, so the loop's own rows and
-    steps are what they would be without. The optimizer step is a value too, `normscope/step`, and is the axis
-    of the charts. With `alone`, every record is a row of its own at once: for a run that nothing else logs to.
+    Values are added to the rows that the training loop logs and never commit one, so the loop's own rows
+    and steps are what they would be without. The optimizer step is a value too, `normscope/step`, and is the
+    axis of the charts. With `alone`, every record is a row of its own at once: for a run that nothing else
+    logs to.
     """
     target = run or require("wandb", "loggers", "logging to Weights & Biases").run
     if target is None:
@@ -105,7 +106,9 @@ def wandb(run: Any = None, alone: bool = False) -> Tracker:
     def describe(sentence: str) -> None:
         target.config.update({SCOPE: sentence}, allow_val_change=True)
 
-    if alone or getattr(target.settings, "mode", None) == "shared":  # a shared run's steps are given by the server
+    if (
+        alone or getattr(target.settings, "mode", None) == "shared"
+    ):  # a shared run's steps are given by the server
         target.define_metric(STEP, hidden=True)
         target.define_metric("normscope/*", step_metric=STEP)
         return Tracker("wandb", lambda values, step: target.log({**values, STEP: step}), describe)
@@ -138,10 +141,10 @@ def mlflow(run_id: str | None = None, client: Any = None) -> Tracker:
 def trackio(run: Any = None, alone: bool = False) -> Tracker:
     """Log to a trackio run, by default the one that trackio.init created last.
 
-    Values go to the newest step that the training loop has logged to (−1 before its first), with the optimizer
-    step as a value, `normscope/step`, which can be chosen as the X axis: a higher step would become the step
-    of the loop's next `trackio.log`. With `alone`, they go to the optimizer step itself: for a run that nothing
-    else logs to.
+    Values go to the newest step that the training loop has logged to (−1 before its first), with the
+    optimizer step as a value, `normscope/step`, which can be chosen as the X axis: a higher step would move
+    the step of the loop's next `trackio.log`. With `alone`, they go to the optimizer step itself: for a run
+    that nothing else logs to.
     """
     package = require("trackio", "loggers", "logging to trackio")
     target = run or package.context_vars.current_run.get()

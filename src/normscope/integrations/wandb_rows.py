@@ -26,6 +26,8 @@ EVERY = 0.1
 """Seconds between two looks at whether the training loop has completed a row."""
 IDLE = 1.0
 """Seconds without a new record after which older ones are added to rows."""
+PATIENCE = 2.0
+"""Seconds that the end of the program waits for a W&B that hangs."""
 MOST = 200_000
 """Values that may wait for a row; of more, every second record is dropped."""
 
@@ -66,17 +68,20 @@ class JoinedRows:
         """Put what is left into a table, and make the newest record the last: the run's summary shows it."""
         atexit.unregister(self.finish)
         self._closed.set()
-        with self._lock:
-            try:
-                self._leave()
-            except Exception as error:  # the run may be finished, or the tracker down
-                if self._waiting:
-                    log.warning(
-                        "normscope: wandb: records that found no row of the run: %d (%s); the run file has them",
-                        len(self._waiting),
-                        error,
-                    )
+        if not self._lock.acquire(timeout=PATIENCE):  # another thread waits for W&B: do not wait with it
+            return
+        try:
+            self._leave()
+        except Exception as error:  # the run may be finished, or the tracker down
+            if self._waiting:
+                log.warning(
+                    "normscope: wandb: records that found no row of the run: %d (%s); the run file has them",
+                    len(self._waiting),
+                    error,
+                )
+        finally:
             self._waiting.clear()
+            self._lock.release()
 
     # -- with the lock ---------------------------------------------------------------
 
@@ -127,8 +132,9 @@ class JoinedRows:
         if self._waiting:
             self._run.summary[RECORDS] = self._table()
             log.warning(
-                "normscope: wandb: the training completed fewer rows than there were records; records that are "
-                "in the table %s of the run's summary and not in its charts: %d%s",
+                "normscope: wandb: the training logged fewer rows to the run than there were records. "
+                "Records that are only in the table %s of its summary: %d%s. If nothing else logs to the run, "
+                "wandb(alone=True) gives each record a row",
                 RECORDS,
                 len(self._waiting),
                 f"; dropped: {self._dropped}" if self._dropped else "",

@@ -96,7 +96,8 @@ class LiveMeasures:
     def _counts(self, record: Record, grouping: _Grouping, column: str) -> Array:
         """The number of values of each group that are not finite."""
         counts = np.nan_to_num(record.column(column)[self._chosen])
-        return np.bincount(grouping.index, counts, len(grouping.names))
+        total: Array = np.bincount(grouping.index, counts, len(grouping.names)).astype(np.float64)
+        return total
 
     def summary(self, record: Record) -> RecordSummary:
         """The numbers that the alarms depend on."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from normscope.anatomy import scope_words
 from normscope.errors import UsageError
-from normscope.integrations.wandb_rows import STEP, JoinedRows
+from normscope.integrations.wandb_rows import STEP, JoinedRows, StepAxis
 from normscope.live.monitor_options import LoggedValues
 from normscope.plugins import require
 
@@ -109,9 +109,13 @@ def wandb(run: Any = None, alone: bool = False) -> Tracker:
     if (
         alone or getattr(target.settings, "mode", None) == "shared"
     ):  # a shared run's steps are given by the server
-        target.define_metric(STEP, hidden=True)
-        target.define_metric("normscope/*", step_metric=STEP)
-        return Tracker("wandb", lambda values, step: target.log({**values, STEP: step}), describe)
+        axis = StepAxis(target)
+
+        def commit(values: LoggedValues, step: int) -> None:
+            axis.define(values)
+            target.log({**values, STEP: step})
+
+        return Tracker("wandb", commit, describe)
     rows = JoinedRows(target)
     return Tracker("wandb", rows.put, describe, rows.finish)
 

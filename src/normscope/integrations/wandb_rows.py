@@ -34,6 +34,25 @@ MOST = 200_000
 log = logging.getLogger("normscope")
 
 
+class StepAxis:
+    """Makes normscope/step the axis of our metrics.
+
+    Each is defined by its full name: of two patterns that match, such as a trainer's "*", W&B takes either.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._defined: set[str] = set()
+
+    def define(self, values: LoggedValues) -> None:
+        """Define the metrics that were not defined before."""
+        for key in (STEP, *values):
+            if key not in self._defined:
+                axis = {"hidden": True} if key == STEP else {"step_metric": STEP}
+                self._run.define_metric(key, step_sync=False, **axis)
+                self._defined.add(key)
+
+
 class JoinedRows:
     """Adds each record to a row that the training loop commits; may be called from any thread."""
 
@@ -44,7 +63,7 @@ class JoinedRows:
         self._newest: tuple[int, dict[str, float]] = (-1, {})
         self._placed: tuple[int, dict[str, float]] | None = None
         self._row, self._put_at = -1, -math.inf
-        self._defined: set[str] = set()
+        self._axes = StepAxis(run)
         self._looking: threading.Thread | None = None
         self._closed = threading.Event()
         self._dropped = 0
@@ -94,7 +113,7 @@ class JoinedRows:
             return
         step = max(self._waiting)
         if self._placed is not None:
-            completed = self._run.step > self._row
+            completed = self._open_row() > self._row
             another_part = step == self._placed[0] and not completed
             patient = step <= self._placed[0] and time.monotonic() - self._put_at < IDLE
             if not another_part and (patient or not completed):
@@ -103,16 +122,17 @@ class JoinedRows:
         del self._waiting[step]
 
     def _send(self, step: int, values: dict[str, float]) -> None:
-        for key in (STEP, *values):
-            if key not in self._defined:
-                # By its full name: of two patterns that match, such as a trainer's "*", W&B takes either.
-                axis = {"hidden": True} if key == STEP else {"step_metric": STEP}
-                self._run.define_metric(key, step_sync=False, **axis)
-                self._defined.add(key)
+        self._axes.define(values)
         self._run.log({**values, STEP: step}, commit=False)
         before = self._placed[1] if self._placed is not None and self._placed[0] == step else {}
         self._placed = (step, {**before, **values})
-        self._row = self._run.step  # read afterwards: once it is higher, the row has been completed
+        self._row = self._open_row()  # read afterwards: once it is higher, the row has been completed
+
+    def _open_row(self) -> int:
+        """The step of the open row. A finished run does not answer, so it is not asked."""
+        if getattr(self._run, "_is_finished", False):
+            raise RuntimeError("the run is finished")
+        return int(self._run.step)
 
     def _thin(self) -> None:
         while sum(map(len, self._waiting.values())) > MOST and len(self._waiting) > 2:
@@ -125,7 +145,7 @@ class JoinedRows:
         self._place()
         newest, values = self._newest
         if self._placed is not None and self._placed[0] != newest:
-            if self._run.step <= self._row:  # an older record is on the open row: it moves to the table
+            if self._open_row() <= self._row:  # an older record is on the open row: it moves to the table
                 self._waiting[self._placed[0]] = self._placed[1]
             self._send(newest, values)
             self._waiting.pop(newest, None)
@@ -133,8 +153,8 @@ class JoinedRows:
             self._run.summary[RECORDS] = self._table()
             log.warning(
                 "normscope: wandb: the training logged fewer rows to the run than there were records. "
-                "Records that are only in the table %s of its summary: %d%s. If nothing else logs to the run, "
-                "wandb(alone=True) gives each record a row",
+                "Records that are only in the table %s of its summary: %d%s. If nothing else logs to the "
+                "run, wandb(alone=True) gives each record a row",
                 RECORDS,
                 len(self._waiting),
                 f"; dropped: {self._dropped}" if self._dropped else "",

@@ -37,10 +37,10 @@ class LiveState:
 
     run: str
     stage: str
-    """The stage that was written last; empty for an ordinary run."""
+    """The last stage by name, of those with live records if there are any; empty for an ordinary run."""
     step: int
     previous: int | None
-    """The step that update and alignment are counted from: for a live record the one before; None for none."""
+    """The step that update and alignment are counted from, the one before for a live record; None for none."""
     source: str
     """Who measured the newest step: monitor, or scan for a saved checkpoint."""
     records: int
@@ -103,7 +103,7 @@ def _live_state(run: Run, by: str, scope: str) -> LiveState:
 
 
 def _last_stage(run: Run) -> str:
-    """The stage of the newest live record, or the last in the order of their names."""
+    """The last stage by name, of those with live records if there are any."""
     stages = run.stages() or [""]
     live = f"SELECT DISTINCT stage FROM weight WHERE NOT {ONLY_SCANNED} ORDER BY stage"
     return str(([row[0] for row in run.query(live)] or stages)[-1]) if len(stages) > 1 else stages[0]

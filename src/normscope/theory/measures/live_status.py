@@ -40,7 +40,7 @@ class LiveState:
     """The last stage by name, of those with live records if there are any; empty for an ordinary run."""
     step: int
     previous: int | None
-    """The step that update and alignment are counted from, the one before for a live record; None for none."""
+    """The step that update and alignment are counted from: one before, for a live record; None for none."""
     source: str
     """Who measured the newest step: monitor, or scan for a saved checkpoint."""
     records: int

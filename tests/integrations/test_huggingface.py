@@ -107,3 +107,28 @@ def test_accelerate_alone(tmp_path: Path) -> None:
     assert [found[step, "weight"]["grad_sumsq"] for step in (1, 2)] == pytest.approx(
         gradients[1::2], rel=1e-7
     )
+
+
+def test_the_history_says_of_which_step_the_measures_are(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path / "a", tmp_path / "run.db", 6, logging_steps=4)
+    made.train()
+    entry = next(each for each in made.state.log_history if each["step"] == 4)
+    assert entry["normscope/step"] == 4
+
+
+@pytest.mark.slow
+def test_wandb_keeps_the_trainers_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    from tests.integrations.wandb_history import read
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb.init(project="normscope-test", mode="offline", dir=str(tmp_path))  # the Trainer uses the active run
+    made, _ = trainer(tmp_path / "a", tmp_path / "run.db", 6, report_to=["wandb"])
+    made.train()
+    wandb.finish()
+    history = read(tmp_path)
+    theirs = {step: row for step, row in history.theirs() if "train/loss" in row}
+    assert [row["train/global_step"] for row in theirs.values()] == [1, 2, 3, 4, 5, 6]
+    assert list(theirs) == [0, 1, 2, 3, 4, 5]
+    assert history.axes["normscope/norm/total"] == "normscope/step"
+    assert history.summary["normscope/step"] == 6 and "normscope/loss" not in history.summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def watch(
     """Watch a training run in the terminal.
 
     Shows norm, exponent, update, alignment and gradient of each group at the newest step of a run file
-    that a monitor writes, and its warnings. Stop with Ctrl-C.
+    that a monitor or a scan writes, and the monitor's warnings. Stop with Ctrl-C.
     """
     once = when["once"] or json or not sys.stdout.isatty()
     if once:
@@ -78,12 +79,13 @@ def _page(state: LiveState) -> Group:
     from rich.text import Text
 
     shown = () if "body_norm" not in state.scalars else ("norm", "body_norm")  # the lab's, as in `_norm`
-    scalars = [f"{name} {number(value)}" for name, value in state.scalars.items() if name not in shown]
+    scalars = [f"{name} {_number(value)}" for name, value in state.scalars.items() if name not in shown]
     head = [
-        f"step {state.step}",
+        _place(state),
         _norm(state),
+        *_nonfinite(state),
         *scalars,
-        f"{state.records} records",
+        f"{state.records} {'records' if state.source == 'monitor' else 'checkpoints'}",
         f"written {state.seconds_ago:.0f} s ago",
     ]
     grid = Table(box=None, pad_edge=False, header_style="dim")
@@ -109,11 +111,30 @@ def _norm(state: LiveState) -> str:
     """The norm of the scope, and beside it that of the other one, if they differ."""
     total = state.groups[0].norm
     rest = state.norm_body if state.scope == "all" else state.norm_all
-    beside = "" if rest in (None, total) else f"; {rest_words(state.scope)} {number(rest)}"
-    return f"norm{of_scope(state.scope)} {number(total)}{beside}"
+    beside = "" if rest in (None, total) else f"; {rest_words(state.scope)} {_number(rest)}"
+    return f"norm{of_scope(state.scope)} {_number(total)}{beside}"
+
+
+def _place(state: LiveState) -> str:
+    """The step, its stage, and since when a checkpoint's changes are counted."""
+    where = f"stage {state.stage}, " if state.stage else ""
+    if state.source == "monitor":
+        return f"{where}step {state.step}"
+    since = "" if state.previous is None else f", changes since step {state.previous}"
+    return f"{where}checkpoint of step {state.step}{since}"
+
+
+def _nonfinite(state: LiveState) -> list[str]:
+    count = state.groups[0].nonfinite
+    return [f"{count} values are NaN or infinite"] if count else []
+
+
+def _number(value: float | None) -> str:
+    """A number that was measured and is NaN is shown as NaN; a dash is what was not measured."""
+    return "NaN" if value is not None and math.isnan(value) else number(value)
 
 
 def _short(value: float | None) -> str:
     if isinstance(value, int):
         return str(value) if value else ""
-    return "–" if value is None else f"{value:.5g}"
+    return "–" if value is None else "NaN" if math.isnan(value) else f"{value:.5g}"

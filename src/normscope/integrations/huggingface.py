@@ -2,7 +2,9 @@
 
     Trainer(..., callbacks=[NormCallback("run.db")])
 
-Measures go to the trackers named in `report_to` and into the Trainer's log history.
+Measures go to the trackers named in `report_to` and into the Trainer's log history. The Trainer logs its
+loss to these trackers itself, as a mean over the steps since it logged last; the run file has that mean at
+the step at which it was logged.
 A run resumed with `resume_from_checkpoint` continues in the same run file: the step
 is stored in the checkpoint's trainer_state.json.
 """
@@ -12,12 +14,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from normscope.errors import MissingExtra, NormscopeError
 from normscope.integrations.loggers import TRACKERS, Tracker
 from normscope.integrations.monitor_callback import MonitorCallback
+from normscope.integrations.wandb_rows import STEP
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -47,7 +51,9 @@ class NormCallback(MonitorCallback, TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Create the monitor, at the step of the checkpoint if there is one."""
-        trackers = list(_trackers(args)) if state.is_world_process_zero else []
+        trackers = (
+            [replace(each, scalars=False) for each in _trackers(args)] if state.is_world_process_zero else []
+        )
         self._start(kwargs["model"], kwargs["optimizer"], _steps_made(state), trackers)
 
     def on_log(
@@ -66,8 +72,8 @@ class NormCallback(MonitorCallback, TrainerCallback, ExportableState):
             scalars["tokens"] = state.num_input_tokens_seen
         if scalars:
             self.monitor.log_at(self.monitor.step, scalars)
-        if state.log_history:
-            state.log_history[-1].update(self.monitor.latest)
+        if state.log_history and self.monitor.latest:
+            state.log_history[-1].update({**self.monitor.latest, STEP: self.monitor.latest_step})
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

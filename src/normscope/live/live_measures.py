@@ -55,28 +55,48 @@ class LiveMeasures:
     def values(self, record: Record, measures: Sequence[str]) -> dict[str, float]:
         """Numbers under slash-separated keys: normscope/norm/total, normscope/norm/layer/03.
 
-        With the total norm come the norms of both scopes, which say in their keys what they are about.
+        With the totals come keys that name their scope, normscope/update/scope/body, and for the norm those
+        of both scopes. A measure is NaN where values are not finite, with their number beside it; what was
+        not measured is left out.
         """
         found = self._norms(record) if "norm" in measures and "total" in self._groups else {}
         for by, grouping in self._groups.items():
             sums = self._sums(record, grouping)
+            bad = {kind: self._counts(record, grouping, kind) for kind in ("nonfinite", "grad_nonfinite")}
             for measure in measures:
-                values = sums.measure(measure).tolist()
-                for name, value in zip(grouping.names, values, strict=True):
-                    if np.isfinite(value):
+                broken = bad["grad_nonfinite" if measure == "gradient" else "nonfinite"]
+                values = np.where(broken > 0, np.nan, sums.measure(measure)).tolist()
+                for name, value, count in zip(grouping.names, values, broken.tolist(), strict=True):
+                    if count or np.isfinite(value):
                         found[_key(measure, by, name)] = value
+                        if by == "total":
+                            found[_key(measure, "scope", self._scope_key)] = value
+            for name, *counts in zip(grouping.names, *(bad[kind].tolist() for kind in bad), strict=True):
+                if sum(counts):
+                    found[_key("nonfinite", by, name)] = sum(counts)
         return found
+
+    @property
+    def _scope_key(self) -> str:
+        """The scope as a key of both has it: body or all."""
+        return "body" if self.scope == "body" else "all"
 
     def _norms(self, record: Record) -> dict[str, float]:
         """The norm of each scope that the model has: normscope/norm/scope/body, normscope/norm/scope/all."""
-        sumsq = record.column("sumsq")
-        found = {
-            _key("norm", "scope", scope): float(
-                np.sqrt(_sum_by_group(sumsq[chosen], np.zeros_like(chosen), 1)[0])
-            )
-            for scope, chosen in self._scopes.items()
-        }
-        return {key: norm for key, norm in found.items() if np.isfinite(norm)}
+        sumsq, nonfinite = record.column("sumsq"), np.nan_to_num(record.column("nonfinite"))
+        found = {}
+        for scope, chosen in self._scopes.items():
+            norm = float(np.sqrt(_sum_by_group(sumsq[chosen], np.zeros_like(chosen), 1)[0]))
+            broken = bool(nonfinite[chosen].any())
+            if broken or np.isfinite(norm):
+                found[_key("norm", "scope", scope)] = np.nan if broken else norm
+        return found
+
+    def _counts(self, record: Record, grouping: _Grouping, column: str) -> Array:
+        """The number of values of each group that are not finite."""
+        counts = np.nan_to_num(record.column(column)[self._chosen])
+        total: Array = np.bincount(grouping.index, counts, len(grouping.names)).astype(np.float64)
+        return total
 
     def summary(self, record: Record) -> RecordSummary:
         """The numbers that the alarms depend on."""

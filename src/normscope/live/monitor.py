@@ -22,7 +22,6 @@ from normscope.live.pace import Pace
 from normscope.live.publisher import Publisher
 from normscope.live.training_watch import TrainingWatch
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import Scalars
 from normscope.live.writing.live_file import claim_run_file
 from normscope.live.writing.outbox import TIMEOUT
 from normscope.option_checks import check_kind
@@ -100,6 +99,7 @@ class Monitor:
     def log(self, **values: Any) -> None:
         """Record numbers of the step just made (loss=…, tokens=…), if that step is recorded.
 
+        Loggers get them too, under normscope/loss, normscope/tokens, ….
         Reading a tensor waits for the device, so it is read only at recorded steps.
         """
         self._logs = self._logs + 1 if self.step == self._logged else 0
@@ -115,7 +115,7 @@ class Monitor:
         with self._watch.guard.doing("logging scalars"):
             if self._publisher is not None:
                 numbers = {name: _number(value) for name, value in values.items()}
-                self._publisher.put(Scalars(int(step), numbers))
+                self._publisher.log(int(step), numbers)
 
     def state_dict(self) -> dict[str, int]:
         """What to save in a checkpoint, so that a resumed run continues in the same run file.

@@ -30,6 +30,14 @@ class Describes(Protocol):
         """Keep the scope where people see it: body, all, or all (no body)."""
 
 
+@runtime_checkable
+class Finishes(Protocol):
+    """A logger that is told when the last values have been sent."""
+
+    def finish(self) -> None:
+        """Write what is left."""
+
+
 NEEDED = {"update": "updates", "alignment": "updates", "gradient": "gradients"}
 """The option without which a measure is not recorded."""
 
@@ -60,7 +68,7 @@ class MonitorOptions:
     step: int = 0
     """Optimizer steps already made, for a run that continues from a checkpoint."""
     loggers: Sequence[Logger] = ()
-    """Functions of (values, step) that get the measures of every record."""
+    """Functions of (values, step) that get the measures of every record, and what is given to `log`."""
     measures: Sequence[str] | None = None
     """What loggers get: norm, update, alignment, gradient; by default all that are recorded."""
     groups: Sequence[str] = ("total",)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from normscope.live.alarms.alarms import CRITICAL, Alarm
-from normscope.live.alarms.detector import AlarmDetector
+from normscope.live.destinations import Logged, alarm_outbox, logger_outbox
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions, OnAlarm
+from normscope.live.monitor_options import Finishes, LoggedValues, MonitorOptions
+from normscope.live.observer import Attention, Observer, Restart
 from normscope.live.probing.logged_values import network_values
 from normscope.live.writing.journal import Journal
 from normscope.live.writing.journal_entries import JournalEntry, NetworkRows, Note, Record, Scalars
@@ -26,122 +27,111 @@ log = logging.getLogger("normscope")
 
 
 class Publisher:
-    """Queues records for every destination; the slow work happens in the threads of the outboxes."""
+    """Queues records for every destination; the work is done in the threads of the outboxes."""
 
     def __init__(self, journal: Journal, measures: LiveMeasures, options: MonitorOptions) -> None:
-        self.latest: LoggedValues = {}
         self.latest_step = -1
         self.journal = journal
         self._measures, self._options = measures, options
-        self._loggers = [_outbox(logger, measures.scope) for logger in options.loggers]
-        self._alarms = AlarmDetector()
-        self._on_alarm = None if options.on_alarm is None else _alarm_outbox(options.on_alarm)
+        self._newest: Logged | None = None
+        self._loggers = [logger_outbox(logger, measures.scope) for logger in options.loggers]
+        self._observer = Observer(measures, self._raise) if options.alarms else None
+        self._on_alarm = None if options.on_alarm is None else alarm_outbox(options.on_alarm)
         self._delivered = 0.0
-        self._noted = False
+        self._noted = self._closed = False
+
+    @property
+    def latest(self) -> LoggedValues:
+        """The values of the newest record; empty before the first."""
+        return {} if self._newest is None else self._newest.values
 
     def put(self, entry: JournalEntry) -> None:
-        """Queue an entry for the run file; a loss is checked for alarms."""
+        """Queue an entry for the run file; a loss is also checked for alarms."""
+        if self._observer is not None and isinstance(entry, Rewind):
+            self._observer.catch_up()  # what it has to say about earlier records is written before
+            self._observer.put(Restart())
         self.journal.outbox.put(entry)
-        if isinstance(entry, Scalars):
-            self._raise(self._alarms.check_scalars(entry.step, entry.values) if self._options.alarms else ())
-        elif isinstance(entry, Rewind):
-            self._alarms.restart()
+        if self._observer is not None and isinstance(entry, Scalars):
+            self._observer.put(entry)
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Queue numbers of the training loop for the run file and, as normscope/loss, for the loggers."""
+        self.put(Scalars(step, numbers))
+        values = Logged(step, lambda: {f"normscope/{name}": value for name, value in numbers.items()})
+        for logger, box in zip(self._options.loggers, self._loggers, strict=True):
+            if getattr(logger, "scalars", True):
+                box.put(values)
 
     def measure_with(self, measures: LiveMeasures) -> None:
         """Group later records with these: the model has changed."""
         self._measures = measures
-        self._alarms.restart()
-
-    def check_attention(self, rows: Sequence[AttentionRow]) -> None:
-        """Check the attention of one step for alarms."""
-        if self._options.alarms:
-            self._raise(self._alarms.check_attention(rows))
+        if self._observer is not None:
+            self._observer.put(Restart(measures))
 
     def publish(self, record: Record, gradients_at: str | None) -> None:
-        """Queue a record for the run file and the loggers, and check it for alarms."""
+        """Queue a record for the run file, the loggers and the alarms."""
         self.put(record)
         if gradients_at == "step" and not self._noted:
             self._noted = True
             log.warning("normscope: %s", AFTER_CLIPPING)
             self.put(Note("monitor.gradients", AFTER_CLIPPING))
-        self.latest = self._measures.values(record, self._options.logged_measures)
+        measures, wanted = self._measures, self._options.logged_measures
+        self._newest = Logged(record.step, lambda: measures.values(record, wanted))
         self.latest_step = record.step
         for box in self._loggers:
-            box.put((self.latest, record.step))
-        if self._options.alarms:
-            self._raise(self._alarms.check(self._measures.summary(record)))
-
-    def _raise(self, alarms: Iterable[Alarm]) -> None:
-        for alarm in alarms:
-            level = logging.ERROR if alarm.severity == CRITICAL else logging.WARNING
-            log.log(level, "normscope: step %d: %s", alarm.step, alarm.message)
-            self.put(alarm)
-            if self._on_alarm is not None:
-                self._on_alarm.put(alarm)
+            box.put(self._newest)
+        if self._observer is not None:
+            self._observer.put(record)
 
     def publish_network(self, found: NetworkRows) -> None:
-        """Queue what running the model showed, for the run file and the loggers; check it for alarms."""
+        """Queue what running the model showed, for the run file, the loggers and the alarms."""
         self.put(found)
         values = network_values(found.rows)
         for box in self._loggers if values else ():
-            box.put((values, found.step))
-        self.check_attention([row for row in found.rows if isinstance(row, AttentionRow)])
+            box.put(Logged(found.step, lambda: values))
+        attention = [row for row in found.rows if isinstance(row, AttentionRow)]
+        if self._observer is not None and attention:
+            self._observer.put(Attention(attention))
+
+    def _raise(self, alarm: Alarm) -> None:
+        level = logging.ERROR if alarm.severity == CRITICAL else logging.WARNING
+        log.log(level, "normscope: step %d: %s", alarm.step, alarm.message)
+        self.journal.outbox.put(alarm)
+        if self._on_alarm is not None:
+            self._on_alarm.put(alarm)
 
     def save(self) -> bool:
         """Write to the run file what is queued; return whether that worked."""
+        if self._observer is not None:
+            self._observer.catch_up()
         return self.journal.save()
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds per destination; return whether everything has arrived."""
-        boxes: list[Outbox[Any]] = [*self._loggers, *([self._on_alarm] if self._on_alarm else ())]
-        arrived = [self.journal.outbox.flush(timeout), *(box.flush(timeout) for box in boxes)]
-        return all(arrived)
+        return self._all(lambda box: box.flush(timeout), lambda: self.journal.outbox.flush(timeout))
 
     def close(self, timeout: float = TIMEOUT) -> bool:
         """Deliver what is left and end the threads; return whether everything has arrived."""
-        boxes: list[Outbox[Any]] = [*self._loggers, *([self._on_alarm] if self._on_alarm else ())]
-        arrived = [self.journal.close(timeout), *(box.close(timeout) for box in boxes)]
-        return all(arrived)
+        for logger, box in zip(self._options.loggers, self._loggers, strict=True):
+            if isinstance(logger, Finishes) and not self._closed and not box.failing:
+                box.put(None)
+        self._closed = True
+        return self._all(lambda box: box.close(timeout), lambda: self.journal.close(timeout))
+
+    def _all(self, end: Callable[[Outbox[Any]], bool], end_journal: Callable[[], bool]) -> bool:
+        """End every destination: alarms first, because they go to the others."""
+        looked = end(self._observer.outbox) if self._observer is not None else True
+        arrived = [end_journal(), *(end(box) for box in self._boxes())]
+        return looked and all(arrived)
+
+    def _boxes(self) -> list[Outbox[Any]]:
+        return [*self._loggers, *([self._on_alarm] if self._on_alarm is not None else ())]
 
     def delivery_time(self) -> float:
         """Processor time of the threads since the last call."""
         before = self._delivered
-        self._delivered = self.journal.outbox.seconds + sum(box.seconds for box in self._loggers)
+        boxes: list[Outbox[Any]] = [self.journal.outbox, *self._boxes()]
+        if self._observer is not None:
+            boxes.append(self._observer.outbox)
+        self._delivered = sum(box.seconds for box in boxes)
         return self._delivered - before
-
-
-def _outbox(logger: Logger, scope: str) -> Outbox[tuple[LoggedValues, int]]:
-    name = getattr(logger, "name", type(logger).__name__)
-    to_describe: list[Callable[[str], None]] = [logger.describe] if isinstance(logger, Describes) else []
-
-    def deliver(items: Sequence[tuple[LoggedValues, int]]) -> None:
-        while to_describe:  # once, in the thread that delivers
-            _describe(to_describe.pop(), scope, name)
-        for values, step in items:
-            logger(values, step)
-
-    return Outbox(deliver, name, batch=1)
-
-
-def _alarm_outbox(tell: OnAlarm) -> Outbox[Alarm]:
-    """Calls the function in a thread of its own, once per alarm, whether it fails or not."""
-
-    def deliver(alarms: Sequence[Alarm]) -> None:
-        for alarm in alarms:
-            try:
-                tell(alarm)
-            except Exception as error:  # a user's function may raise anything
-                log.warning(
-                    "normscope: on_alarm failed for the alarm of step %d, which is in the run file: %s: %s",
-                    alarm.step, type(error).__name__, error,
-                )  # fmt: skip
-
-    return Outbox(deliver, "on_alarm", batch=1)
-
-
-def _describe(describe: Callable[[str], None], scope: str, name: str) -> None:
-    """Tell a tracker which parameters are counted; the values go to it even if it cannot keep that."""
-    try:
-        describe(scope)
-    except Exception as error:  # a tracker may raise anything
-        log.warning("normscope: %s does not keep which parameters are counted: %s", name, error)

@@ -41,7 +41,7 @@ class Record:
     """Taken before the first step, so there is no update."""
     backward_order: Sequence[int] = ()
     """The parameters in the order in which the last backward pass reached them."""
-    frozen: tuple[int, ...] = ()
+    frozen: Sequence[int] = ()
     """The parameters of rank 0 that are to get no gradient."""
     forward: ForwardLook | None = None
     """What was seen of the last forward pass."""

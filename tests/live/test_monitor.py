@@ -385,7 +385,7 @@ def test_the_keys_that_loggers_see(tmp_path: Path) -> None:
     roles = {"attention-output", "bias", "mlp-in", "mlp-out", "norm", "qkv"}
     keys = {"total", "component/model", *(f"layer/{i:02d}" for i in range(4)), *(f"role/{r}" for r in roles)}
     keys |= {f"tensor/{n}" for n, _ in net.named_parameters() if n.startswith("layers")}
-    scopes = {"normscope/norm/scope/body", "normscope/norm/scope/all"}
+    scopes = {"normscope/norm/scope/body", "normscope/norm/scope/all", "normscope/gradient/scope/body"}
     values = {f"normscope/{measure}/{key}" for measure in measures for key in keys}
     assert set(monitor.latest) == values | scopes
     assert monitor.latest["normscope/norm/scope/body"] == monitor.latest["normscope/norm/total"]

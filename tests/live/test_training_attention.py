@@ -213,8 +213,8 @@ def test_autocast_does_not_round_the_logits(tmp_path: Path) -> None:
     "how",
     [
         "wrapper",
-        pytest.param("in place", marks=pytest.mark.slow),
         "block",
+        pytest.param("in place", marks=pytest.mark.slow),
         pytest.param("function", marks=pytest.mark.slow),
     ],
 )

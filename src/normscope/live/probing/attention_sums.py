@@ -83,14 +83,13 @@ def _device(call: AttentionCall) -> str:
 
 def _numbers(scores: Tensor, real: Tensor | None) -> Tensor:
     """The fields of HeadNumbers for a block of scores [batch, heads, queries, keys], as [5, heads]."""
-    visible = ~(scores <= HIDDEN)  # NaN is a score too, a broken one
-    seen = visible.sum(-1)
+    seen = scores.shape[-1] - (scores <= HIDDEN).sum(-1)  # NaN is a score too, a broken one
     counted = (seen > 0) if real is None else (seen > 0) & real
     top = scores.amax(-1, keepdim=True)
-    below = (top - scores).clamp_max_(_NO_WEIGHT)
-    weights = torch.exp(-below).mul_(visible)
+    above = (scores - top).clamp_min_(-_NO_WEIGHT)
+    weights = above.exp()
     total = weights.sum(-1)
-    entropy = (total.log() + below.mul_(weights).sum(-1) / total).double()
+    entropy = (total.log() - above.mul_(weights).sum(-1) / total).double()
     several = counted & (seen > 1)
     relative = entropy / seen.clamp_min(2).double().log()
     logit = top.squeeze(-1).double()

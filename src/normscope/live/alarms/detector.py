@@ -94,9 +94,11 @@ class AlarmDetector:
         """Forget the records: the training goes back to an earlier step, or the model has changed."""
         self._past.restart()
         self._loss.restart()
-        attention = [rule for rules in self._attention_rules.values() for rule in rules]
-        for rule in (*self._record_rules, *self._loss_rules, *attention):
-            rule.restart()
+        for record_rule in self._record_rules:
+            record_rule.restart()
+        for loss_rule in self._loss_rules:
+            loss_rule.restart()
+        self._attention_rules.clear()
 
     def check(self, now: RecordSummary) -> list[Alarm]:
         """The alarms that begin with this record.

@@ -1,6 +1,6 @@
 """The alarm table: healthy trainings that stay silent, faults that are found and after how many records.
 
-python -m benchmarks.alarms [--kept-apart] [--seeds N] [--only WORD]
+python -m benchmarks.alarms [--kept-apart] [--seeds N] [--only WORD] [--part healthy|faults]
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ def main() -> None:
     parser.add_argument("--kept-apart", action="store_true", help="the trainings that thresholds did not see")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of each healthy training")
     parser.add_argument("--only", default="", help="cases whose name has this word")
+    parser.add_argument("--part", choices=("healthy", "faults"), help="only one half of the table")
     given = parser.parse_args()
     torch.set_num_threads(1)
     quiet = healthy.KEPT_APART if given.kept_apart else healthy.TUNED
     faulty = faults.KEPT_APART if given.kept_apart else faults.TUNED
-    silent(quiet, given.seeds, given.only)
-    found(faulty, given.only)
+    if given.part != "faults":
+        silent(quiet, given.seeds, given.only)
+    if given.part != "healthy":
+        found(faulty, given.only)
 
 
 def silent(cases: Sequence[Case], seeds: int, only: str) -> None:

@@ -18,7 +18,6 @@ reason to look, not a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Protocol
 
 from normscope.live.alarms.alarm_state import AlarmState
@@ -95,9 +94,11 @@ class AlarmDetector:
         """Forget the records: the training goes back to an earlier step, or the model has changed."""
         self._past.restart()
         self._loss.restart()
-        rules: list[RecordRule | LossRule | AttentionRule] = [*self._record_rules, *self._loss_rules]
-        for rule in (*rules, *chain.from_iterable(self._attention_rules.values())):
-            rule.restart()
+        for record_rule in self._record_rules:
+            record_rule.restart()
+        for loss_rule in self._loss_rules:
+            loss_rule.restart()
+        self._attention_rules.clear()
 
     def check(self, now: RecordSummary) -> list[Alarm]:
         """The alarms that begin with this record.

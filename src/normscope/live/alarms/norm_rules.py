@@ -152,7 +152,7 @@ class FastLayer:
         growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
         limit = LAYER_EARLY if past.seen < EARLY else LAYER_GROWTH
         fast = np.flatnonzero(growth > 0.5 * limit)
-        sizes = now.norm[offset:]
+        sizes = np.exp(before.log_norm[offset:])
         typical = float(np.median(sizes[now.parts.layers])) if len(fast) else 0.0
         for i in fast.tolist():
             own = float(growth[i])

@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 import normscope as ns
 from normscope.integrations.huggingface import NormCallback
 
-STEPS, ROUNDS, WARM = 20, 4, 3
+STEPS, ROUNDS, WARM = 40, 3, 3
 Loop = Callable[[Path | None], float]
 
 
@@ -36,7 +36,7 @@ def by_hand(make: Callable[[Any], Any], model: Callable[[], Any] = gpt2, prepare
         optimizer = make(net)
         if prepare is not None:
             net, optimizer = prepare(net, optimizer)
-        with ns.Monitor(net, optimizer, path, ns.every(1)) if path else nullcontext():
+        with ns.Monitor(net, optimizer, path, ns.every(1)) if path else nullcontext() as monitor:
             if hasattr(optimizer, "train"):
                 optimizer.train()
             for number in range(WARM + STEPS):
@@ -45,7 +45,9 @@ def by_hand(make: Callable[[Any], Any], model: Callable[[], Any] = gpt2, prepare
                 optimizer.zero_grad()
                 net(**batch()).loss.backward()
                 optimizer.step()
-        return time.process_time() - start
+            if monitor is not None:
+                monitor.flush()
+            return time.process_time() - start
 
     return loop
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean, median
 from typing import TypeVar
-
-import numpy as np
 
 from normscope.rows import TABLE_OF, ActivationRow, AttentionRow, HeadRow, SaturationRow
 from normscope.run import Run
 from normscope.theory.effects.curves import Curves
-from normscope.theory.effects.measured_steps import Measured, measured_steps, of_one_kind
+from normscope.theory.effects.measured_steps import MeasuredSteps, measured_steps, of_one_way
 from normscope.theory.measures.time_series import Series
 
 HEAD_TYPES = ("argmax", "mixed", "mean", "undecided")
+Fold = Callable[[list[float]], float]
+Folds = Mapping[str, Fold]
 R = TypeVar("R", ActivationRow, AttentionRow, HeadRow, SaturationRow)
 
 
@@ -53,9 +55,9 @@ class GrowthEffects:
 def growth_effects(run: Run, stage: str = "", norms: Series | None = None) -> GrowthEffects | None:
     """The curves of one stage of a run beside its norms; None if nothing was measured on the network."""
     measured = measured_steps(run, stage)
-    layers, other_layers = of_one_kind(_rows(run, SaturationRow, stage), measured)
-    kind = measured.by(layers[0].step) if layers else None
-    heads, other_heads = of_one_kind(_rows(run, HeadRow, stage), measured, kind)
+    layers, other_layers = of_one_way(_rows(run, SaturationRow, stage), measured)
+    way = measured.by(layers[0].step) if layers else None
+    heads, other_heads = of_one_way(_rows(run, HeadRow, stage), measured, way)
     attention, batch = _attention(_rows(run, AttentionRow, stage))
     curves = [*attention, *_saturation(layers), *_types(heads), *_activations(run, stage)]
     if not curves:
@@ -74,7 +76,7 @@ def growth_effects(run: Run, stage: str = "", norms: Series | None = None) -> Gr
     )
 
 
-def _kind(rows: Sequence[SaturationRow] | Sequence[HeadRow], measured: Measured) -> str:
+def _kind(rows: Sequence[SaturationRow] | Sequence[HeadRow], measured: MeasuredSteps) -> str:
     return measured.by(rows[0].step) if rows else ""
 
 
@@ -96,9 +98,11 @@ def _attention(rows: Sequence[AttentionRow]) -> tuple[list[Curves], str]:
     steps = _by_step([row for row in rows if row.source == batch])
     if not steps:
         return [], ""
-    logits = {"largest head": np.max, "median head": np.median}
-    entropies = {"mean over heads": np.mean, "lowest head": np.min, "highest head": np.max}
-    heads = {step: [row for row in found if row.relative_entropy is not None] for step, found in steps.items()}
+    logits: Folds = {"largest head": max, "median head": median}
+    entropies: Folds = {"mean over heads": fmean, "lowest head": min, "highest head": max}
+    heads = {
+        step: [row for row in found if row.relative_entropy is not None] for step, found in steps.items()
+    }
     found = [_folded("logit", steps, lambda row: row.logit, logits)]
     if any(heads.values()):
         found.append(_folded("entropy", heads, lambda row: row.relative_entropy, entropies))
@@ -108,7 +112,7 @@ def _attention(rows: Sequence[AttentionRow]) -> tuple[list[Curves], str]:
 def _saturation(rows: Sequence[SaturationRow]) -> list[Curves]:
     """The mean over the layers; the input, layer 0, is no layer and its cosine is 1."""
     steps = _by_step([row for row in rows if row.layer > 0])
-    folds = {"mean over layers": np.mean, "lowest layer": np.min, "highest layer": np.max}
+    folds: Folds = {"mean over layers": fmean, "lowest layer": min, "highest layer": max}
     return [_folded("saturation", steps, lambda row: row.cosine, folds)] if steps else []
 
 
@@ -117,9 +121,7 @@ def _types(rows: Sequence[HeadRow]) -> list[Curves]:
     steps = _by_step(rows)
     found = {step: Counter(row.type for row in heads) for step, heads in steps.items()}
     kinds = [kind for kind in HEAD_TYPES if any(kind in types for types in found.values())]
-    lines = {
-        kind: tuple(100 * types[kind] / types.total() for types in found.values()) for kind in kinds
-    }
+    lines = {kind: tuple(100 * types[kind] / types.total() for types in found.values()) for kind in kinds}
     return [Curves("types", tuple(steps), lines, kinds[0])] if kinds else []
 
 
@@ -155,7 +157,7 @@ def _folded(
     quantity: str,
     steps: Mapping[int, Sequence[R]],
     value: Callable[[R], float | None],
-    folds: Mapping[str, Callable[[list[float]], float]],
+    folds: Folds,
 ) -> Curves:
     """One line per fold over the rows of a step. A value that is not a number makes the step's NaN."""
     numbers = {step: [_number(value(row)) for row in rows] for step, rows in steps.items() if rows}
@@ -163,5 +165,5 @@ def _folded(
     return Curves(quantity, tuple(numbers), lines, next(iter(folds)))
 
 
-def _fold(fold: Callable[[list[float]], float], numbers: list[float]) -> float:
-    return float("nan") if np.isnan(numbers).any() else float(fold(numbers))
+def _fold(fold: Fold, numbers: list[float]) -> float:
+    return float("nan") if any(map(math.isnan, numbers)) else float(fold(numbers))

@@ -25,13 +25,13 @@ R = TypeVar("R", bound=_AtStep)
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSteps:
     """The steps of one stage by who measured saturation and heads there.
 
     Both write the same tables, and the later one replaces the earlier at a step they have in common: a step
     with a note of `saturate` is that command's.
 
-    >>> Measured(frozenset({0, 100}), frozenset({100})).by(0)
+    >>> MeasuredSteps(frozenset({0, 100}), frozenset({100})).by(0)
     'training'
     """
 
@@ -45,7 +45,7 @@ class Measured:
         return TRAINING if step in self.probed else UNKNOWN
 
 
-def measured_steps(run: Run, stage: str) -> Measured:
+def measured_steps(run: Run, stage: str) -> MeasuredSteps:
     """Who measured the network at the steps of a stage."""
     probed = frozenset(row[0] for row in run.query(_PROBED, (stage, stage)))
     known = run.artifacts(STUDY_NOTES)
@@ -53,13 +53,15 @@ def measured_steps(run: Run, stage: str) -> Measured:
         "SELECT step FROM saturation WHERE stage = ? UNION SELECT step FROM head WHERE stage = ?",
         (stage, stage),
     )
-    return Measured(probed, frozenset(step for (step,) in rows if step_key(stage, step) in known))
+    return MeasuredSteps(probed, frozenset(step for (step,) in rows if step_key(stage, step) in known))
 
 
-def of_one_kind(rows: Iterable[R], measured: Measured, kind: str | None = None) -> tuple[list[R], list[int]]:
+def of_one_way(
+    rows: Iterable[R], measured: MeasuredSteps, way: str | None = None
+) -> tuple[list[R], list[int]]:
     """The rows that are measured one way, and the steps that are left out because they were measured another.
 
-    Numbers from a probe batch and from another text are not points of one line. Without `kind`, the way with
+    Numbers from a probe batch and from another text are not points of one line. Without `way`, the way with
     more steps is kept, the training's if they are equally many.
     """
     kept = list(rows)
@@ -67,6 +69,6 @@ def of_one_kind(rows: Iterable[R], measured: Measured, kind: str | None = None) 
     for row in kept:
         steps.setdefault(measured.by(row.step), set()).add(row.step)
     order = (TRAINING, STUDY, UNKNOWN)
-    chosen = kind if kind is not None else max(order, key=lambda name: len(steps.get(name, ())))
+    chosen = way if way is not None else max(order, key=lambda name: len(steps.get(name, ())))
     others = sorted(step for name, found in steps.items() if name != chosen for step in found)
     return [row for row in kept if measured.by(row.step) == chosen], others

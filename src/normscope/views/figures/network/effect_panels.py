@@ -21,15 +21,14 @@ MARGINS = 52  # above and below all panels
 HEADINGS = {
     "norm": "Norm{of}",
     "logit": "Largest attention logit (thin: median head)",
-    "entropy": "Attention entropy, 1 = uniform (thin: lowest and highest head)",
-    "saturation": "Saturation, mean of layers (thin: lowest and highest)",
+    "entropy": "Attention entropy (thin: lowest, highest)",
+    "saturation": "Saturation (thin: lowest, highest layer)",
     "types": "Heads by type, %",
-    "residual": "Norm of the residual stream by layer, first to last",
+    "residual": "Residual stream norm, first to last layer",
     "output": "Norm of the output logits",
 }
 AGAINST = ("saturation", "logit", "entropy")
-MOST_LABELS = 5
-ORDER = "From the first layer (dark) to the last."
+LABEL_GAPS = (0.25, 0.5)  # between labelled points, in widths and heights of the panel
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,14 @@ class Panel:
 
 def step_figure(effects: GrowthEffects, title: str, note: str) -> FigureSpec:
     """All curves over one step axis, the norm first."""
-    shown = ([effects.norm] if effects.norm else []) + list(effects.curves)
+    shown = ([effects.norm] if effects.norm else []) + [c for c in effects.curves if not is_one_type(c)]
     panels = [_over_steps(curves, effects) for curves in shown]
     return _figure("effects", panels, {}, title, note, step_axis=True)
+
+
+def is_one_type(curves: Curves) -> bool:
+    """Whether these are the types of heads, and all heads have the same at every step."""
+    return curves.quantity == "types" and len(curves.lines) == 1
 
 
 def norm_figure(effects: GrowthEffects, title: str, note: str) -> FigureSpec | None:
@@ -87,7 +91,9 @@ def _figure(
         top -= PANEL + GAP
     last = f"y{len(panels)}" if len(panels) > 1 else "y"
     layout["xaxis"] = layout.get("xaxis", {}) | {"anchor": last}
-    return FigureSpec(key, title, traces, layout, note, height=whole + MARGINS, step_axis=step_axis, wide=True)
+    return FigureSpec(
+        key, title, traces, layout, note, height=whole + MARGINS, step_axis=step_axis, wide=True
+    )
 
 
 def _heading(text: str, y: float) -> dict[str, Any]:
@@ -115,7 +121,7 @@ def _over_steps(curves: Curves, effects: GrowthEffects) -> Panel:
     if curves.quantity == "residual":
         return Panel(heading, _layers(curves), {"rangemode": "tozero"})
     hollow = effects.unconverged if curves.quantity == "saturation" else {}
-    traces = [_line(curves, name, name == curves.told, hollow) for name in reversed(curves.lines)]
+    traces = [_line(curves, name, name == curves.told, hollow) for name in reversed(list(curves.lines))]
     return Panel(heading, traces, {} if curves.quantity == "norm" else {"rangemode": "tozero"})
 
 
@@ -180,23 +186,43 @@ def _against(curves: Curves, norm: Curves) -> Panel | None:
     if len(known) < 2:
         return None
     known = [known[i] for i in points_to_draw(len(known))]
-    labelled = {known[i][1] for i in evenly_spaced(len(known), MOST_LABELS)}
-    what = HEADINGS[curves.quantity].partition(" (")[0]
+    xs, ys = ([place[i] for place in known] for i in (0, 2))
+    labelled = _labelled(xs, ys)
+    low, high = min(0.0, *ys), max(0.0, *ys)
     trace = {
         "type": "scatter",
         "mode": "lines+markers+text",
-        "x": json_numbers([x for x, _, _ in known]),
-        "y": json_numbers([y for _, _, y in known]),
-        "text": [f"step {count(step)}" if step in labelled else "" for _, step, _ in known],
-        "textposition": "top center",
-        "cliponaxis": False,
+        "x": json_numbers(xs),
+        "y": json_numbers(ys),
+        "text": [f"step {count(place[1])}" if i in labelled else "" for i, place in enumerate(known)],
+        "textposition": [_label_place(x, xs) for x in xs],
+        "textfont": {"color": palette.MUTED, "size": 12},
         "customdata": [count(step) for _, step, _ in known],
         "line": {"color": palette.ACCENT, "width": 1.5},
         "marker": {"color": palette.ACCENT, "size": 6},
         "showlegend": False,
         "hovertemplate": "step %{customdata}<br>norm %{x:.5g}<br>%{y:.4g}<extra></extra>",
     }
-    return Panel(what, [trace], {"rangemode": "tozero"})
+    heading = HEADINGS[curves.quantity].partition(" (")[0]
+    return Panel(heading, [trace], {"range": [low, low + 1.35 * (high - low)]})
+
+
+def _labelled(xs: Sequence[float], ys: Sequence[float]) -> list[int]:
+    """Points whose step can be written without overlap: the last, the first, then those far from both."""
+    wide, tall = (max(np.ptp(values), 1e-12) for values in (xs, ys))
+    right = [i for i, x in enumerate(xs) if x - min(xs) >= 0.1 * wide]
+    found: list[int] = []
+    for i in dict.fromkeys([len(xs) - 1, 0, *right]):
+        near = (abs(xs[i] - xs[j]) / wide < LABEL_GAPS[0] for j in found)
+        level = (abs(ys[i] - ys[j]) / tall < LABEL_GAPS[1] for j in found)
+        if not any(close and same for close, same in zip(near, level, strict=True)):
+            found.append(i)
+    return found
+
+
+def _label_place(x: float, xs: Sequence[float]) -> str:
+    place = (x - min(xs)) / max(np.ptp(xs), 1e-12)
+    return "middle right" if place < 0.1 else "top left" if place > 0.8 else "top center"
 
 
 def _told(curves: Curves) -> list[tuple[int, float]]:

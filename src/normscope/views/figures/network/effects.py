@@ -11,22 +11,23 @@ from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.effects.curves import Change, Curves
 from normscope.theory.effects.growth_effects import GrowthEffects, growth_effects
-from normscope.theory.effects.measured_steps import STUDY, TRAINING
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.network.effect_panels import (
     interpolated,
+    is_one_type,
     norm_figure,
     norm_text,
     step_figure,
 )
+from normscope.views.figures.network.measured_by import left_out_sentence, way_sentence
 from normscope.views.page.formatting import count, number, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec
 from normscope.words import joined
 
 HEADING = "What growth does"
 READING = (
-    "As parameters grow, attention logits can grow with them: attention becomes sharper, and the network comes "
-    "closer to its saturated limit. The lines show whether this happened here, not why."
+    "As parameters grow, attention logits can grow with them: attention becomes sharper, and the network "
+    "comes closer to its saturated limit. The lines show whether this happened here, not why."
 )
 NAMES = {
     "saturation": "the mean saturation of the layers",
@@ -117,7 +118,7 @@ def _clause(name: str, change: Change) -> str:
     passing = ""
     if turn is not None and not _same(name, turn[1], change.first) and not _same(name, turn[1], change.last):
         kind = "peak" if turn[1] > max(change.first, change.last) else "low"
-        passing = f", with a {kind} of {number(turn[1], 3)} at step {count(turn[0])}"
+        passing = f" ({kind} {number(turn[1], 3)} at step {count(turn[0])})"
     if _same(name, change.first, change.last):
         return f"{NAMES[name]} was {first} at the start and {last} at the end{passing}"
     verb = "rose" if change.last > change.first else "fell"
@@ -146,32 +147,27 @@ def _against_title(effects: GrowthEffects) -> str:
 
 
 def _how_measured(effects: GrowthEffects) -> list[str]:
-    sentences = [*_batch_sentence(effects), *_attention_sentence(effects), *_unknown_sentences(effects)]
-    if effects.left_out:
-        other = "“normscope saturate”" if effects.by != STUDY else "the training itself"
-        sentences.append(
-            f"Not in these lines: saturation and heads at {plural(len(effects.left_out), 'step')} that "
-            f"{other} measured, on another text."
-        )
-    return sentences
-
-
-def _batch_sentence(effects: GrowthEffects) -> list[str]:
-    if effects.tokens is None:
-        return []
-    low, high = effects.tokens
-    text = plural(low, "token") if low == high else f"{count(low)} to {count(high)} tokens"
-    if effects.by == TRAINING:
-        return [f"Saturation and heads were measured while it trained, on a probe batch of {text}."]
-    if effects.by == STUDY:
-        return [f"Saturation and heads were measured on saved checkpoints, on {text}."]
-    return [f"Saturation and heads were measured on {text}."]
+    return [
+        *(way_sentence(effects.by, effects.tokens) if effects.tokens else ()),
+        *_attention_sentence(effects),
+        *_type_sentence(effects),
+        *_unknown_sentences(effects),
+        *left_out_sentence(effects.by, effects.left_out),
+    ]
 
 
 def _attention_sentence(effects: GrowthEffects) -> list[str]:
     if effects.attention == "training":
         return ["Logits and entropies are those of the training batches, which differ from step to step."]
     return []
+
+
+def _type_sentence(effects: GrowthEffects) -> list[str]:
+    """What a panel of one colour would show."""
+    types = effects.get("types")
+    if types is None or not is_one_type(types):
+        return []
+    return [f"Every head is {types.told} at every measured step."]
 
 
 def _unknown_sentences(effects: GrowthEffects) -> list[str]:
@@ -187,14 +183,19 @@ def _unknown_sentences(effects: GrowthEffects) -> list[str]:
 
 def _note(effects: GrowthEffects) -> str:
     hollow = "Hollow points: some layers have not converged. " if effects.unconverged else ""
-    return f"{hollow}Hover for the numbers of every layer and step."
+    entropy = (
+        "An entropy of 1 is that of equal attention to all positions. " if effects.get("entropy") else ""
+    )
+    return f"{entropy}{hollow}Hover for numbers and names."
 
 
 def _interpolated(effects: GrowthEffects) -> str:
     n = interpolated(effects)
     if not n:
         return "One point per measured step, in the order of training."
-    return f"One point per measured step. At {plural(n, 'step')} the norm is interpolated between two records."
+    return (
+        f"One point per measured step. At {plural(n, 'step')} the norm is interpolated between two records."
+    )
 
 
 def _table(effects: GrowthEffects) -> TableSpec:

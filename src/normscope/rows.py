@@ -10,9 +10,9 @@ from typing import Any
 from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
 
 __all__ = [
-    "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES", "TABLE_OF",
-    "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures", "HeadRow",
-    "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
+    "LIVE_PROBES", "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES",
+    "TABLE_OF", "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures",
+    "HeadRow", "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
     "SimilarityMeasures", "SimilarityRow", "TensorRow", "WeightRow", "insertion", "step_key",
 ]  # fmt: skip
 
@@ -154,6 +154,9 @@ SIMILARITY_NOTES = "similarity-settings"
 
 SATURATION_ERRORS = "saturation-error"
 """The kind of the artifacts, by step, that say why a training did not measure saturation there."""
+
+LIVE_PROBES = "live-probe"
+"""The kind of the artifacts, by `step_key`, of steps whose saturation and heads a live probe measured."""
 
 STUDY_NOTES = "saturation-settings"
 """The kind of the artifacts that say what was measured by running a model, by `step_key`."""

@@ -156,6 +156,8 @@ class Monitor:
             "ranks": ranks.world,
             "updates": self.options.updates,
             "gradients": self.options.gradients,
+            **({"network": str(self.options.network)} if self.options.network else {}),
+            **({"attention": self.options.attention} if self.options.attention else {}),
         }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Protocol, TypedDict, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 from normscope.anatomy import SCOPES
 from normscope.errors import UsageError
 from normscope.option_checks import check_integer, check_kind, check_positive
+from normscope.schedule import Schedule
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.theory.measures.update_measures import LIVE_MEASURES
 
@@ -65,6 +66,12 @@ class MonitorOptions:
     """Record ⟨θ₀, θ⟩; needs a copy of the parameters as they were at step 0, in the host's memory."""
     rank_timeout: float = 30.0
     """Seconds to wait at construction until every rank has created its monitor."""
+    network: Schedule | None = None
+    """Steps after which the whole network is measured on `batch`, such as ns.every(500)."""
+    batch: Any = field(default=None, compare=False, repr=False)
+    """What the model is called with at these steps: a tensor, a dict, a tuple or a `Batch`."""
+    attention: Literal["observe"] | None = None
+    """"observe": the attention of the training forward, at recorded steps, without an extra pass."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", check_integer("step", self.step, 0))
@@ -79,6 +86,7 @@ class MonitorOptions:
         for measure in self.measures or ():
             if not self._recorded(measure):
                 raise UsageError(f"the measure {measure!r} needs {NEEDED[measure]}=True")
+        _check_network(self.network, self.batch, self.attention)
         object.__setattr__(self, "rank_timeout", check_positive("rank_timeout", self.rank_timeout))
         if not isinstance(self.loggers, Sequence):
             raise UsageError(f"loggers must be a list of functions of (values, step); got {self.loggers!r}")
@@ -117,6 +125,9 @@ class MonitorFields(TypedDict, total=False):
     scope: str
     initial: bool
     rank_timeout: float
+    network: Schedule | None
+    batch: Any
+    attention: Literal["observe"] | None
 
 
 def with_fields(options: MonitorOptions, given: MonitorFields) -> MonitorOptions:
@@ -132,3 +143,17 @@ def with_fields(options: MonitorOptions, given: MonitorFields) -> MonitorOptions
 def _check(option: str, given: Sequence[str], known: Collection[str]) -> None:
     if isinstance(given, str) or not given or not all(name in list(known) for name in given):
         raise UsageError(f"{option} must be a tuple of one or more of {', '.join(known)}; got {given!r}")
+
+
+def _check_network(network: object, batch: object, attention: object) -> None:
+    """Refuse a probe without a batch, and a batch that nothing would use."""
+    if network is not None and not isinstance(network, Schedule):
+        raise UsageError(f"network must be a schedule of steps, such as ns.every(500); got {network!r}")
+    if network is not None and batch is None:
+        raise UsageError("network needs a batch to run the model on: batch=…, what its forward takes")
+    if batch is not None and network is None:
+        raise UsageError(
+            "batch is used only by a probe of the network: say when to measure, such as network=ns.every(500)"
+        )
+    if attention not in (None, "observe"):
+        raise UsageError(f'attention must be "observe", or None to leave it out; got {attention!r}')

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from normscope.live.alarms.alarms import AlarmDetector
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
+from normscope.live.probing.logged_values import network_values
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import JournalEntry, Note, Record
+from normscope.live.writing.journal_entries import JournalEntry, NetworkRows, Note, Record
 from normscope.live.writing.outbox import TIMEOUT, Outbox
+from normscope.rows import AttentionRow
 
 AFTER_CLIPPING = (
     "gradients are measured when optimizer.step begins, after any clipping, "
@@ -56,6 +58,17 @@ class Publisher:
             for alarm in self._alarms.check(self._measures.summary(record)):
                 log.warning("normscope: step %d: %s", alarm.step, alarm.message)
                 self.put(alarm)
+
+    def publish_network(self, found: NetworkRows) -> None:
+        """Queue what running the model showed, for the run file and the loggers; check it for alarms."""
+        self.put(found)
+        values = network_values(found.rows)
+        for box in self._loggers if values else ():
+            box.put((values, found.step))
+        self.check_attention([row for row in found.rows if isinstance(row, AttentionRow)])
+
+    def check_attention(self, rows: Sequence[AttentionRow]) -> None:
+        """Check the attention of one step for alarms."""
 
     def save(self) -> bool:
         """Write to the run file what is queued; return whether that worked."""

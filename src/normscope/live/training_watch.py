@@ -25,6 +25,7 @@ from normscope.live.model.sharding import tied_names
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
 from normscope.live.pace import Pace
+from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
@@ -49,6 +50,7 @@ class TrainingWatch:
         self.ranks = Ranks.current()
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
+        self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
         self.publisher: Publisher | None = None
         self.begun = self._stale = False
         self._versions = self.subject.versions()
@@ -65,6 +67,7 @@ class TrainingWatch:
     def stop(self) -> None:
         """Remove the hooks."""
         self._hooks.close()
+        self._network.stop()
         self.subject.backward.disarm()
 
     def rewind(self, step: int) -> None:
@@ -139,6 +142,7 @@ class TrainingWatch:
             if skips_step(optimizer):
                 recorder.reset()
                 recorder.gradients.forget()
+                self._network.plan(self._due)
                 return
             start = time.perf_counter()
             if self._due:
@@ -166,6 +170,7 @@ class TrainingWatch:
             if self._due:
                 self._record(self.subject.recorder, start)
         finally:
+            self._network.after(self.step, self._due, self.publisher)
             self._plan_step()
 
     def _other_stepped(self, optimizer: Optimizer) -> None:
@@ -203,6 +208,7 @@ class TrainingWatch:
             self.subject.recorder.release()
         elif self.options.gradients:
             self.subject.backward.arm()
+        self._network.plan(self._due)
 
     def _begin(self) -> None:
         """Before the first step of this process: delete later records, and record the state at step 0."""
@@ -213,6 +219,8 @@ class TrainingWatch:
             recorder.keep_initial()
         if self.step == 0 and self.pace.due(0):
             self._record(recorder.before_training(), time.perf_counter(), first=True)
+        if self.step == 0:
+            self._network.after(self.step, False, self.publisher)
 
     def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:
         """Add up over the ranks and publish; every rank calls this at the same steps, even if it failed."""
@@ -263,6 +271,7 @@ class TrainingWatch:
         before.backward.disarm()
         now.recorder.continue_from(before.recorder)
         self.subject = now
+        self._network.changed()
         self._put(self.inventory())
         if self.publisher is not None:
             self.publisher.measure_with(self.measures())

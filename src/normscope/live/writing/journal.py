@@ -18,12 +18,14 @@ from normscope.live.writing.file_place import FilePlace
 from normscope.live.writing.journal_entries import (
     COLUMNS,
     JournalEntry,
+    NetworkRows,
     Note,
     ParameterInventory,
     RateChanges,
     Record,
     Scalars,
 )
+from normscope.live.writing.network_rows import write_network
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.live.writing.record_rows import SettingChanges, stack, weight_rows
 from normscope.live.writing.resuming import Rewind, rewind, write_alarms
@@ -170,6 +172,8 @@ class Journal:
                 run.write(ScalarRow(entry.step, n, value, self.stage) for n, value in entry.values.items())
             elif isinstance(entry, RateChanges):
                 run.write(replace(row, stage=self.stage) for row in entry.rows)
+            elif isinstance(entry, NetworkRows):
+                write_network(run, entry, self.stage)
             elif isinstance(entry, Note):
                 run.set_meta(entry.key, entry.text)
 

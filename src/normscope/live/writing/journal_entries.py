@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.writing.resuming import Rewind
-from normscope.rows import RateRow
+from normscope.rows import ActivationRow, AttentionRow, HeadRow, RateRow, SaturationRow
 
 Array = NDArray[np.float64]
 
@@ -61,6 +61,15 @@ class RateChanges:
 
 
 @dataclass(frozen=True)
+class NetworkRows:
+    """What running the model showed at one step: of a probe with a `note`, or of the training forward."""
+
+    step: int
+    rows: Sequence[SaturationRow | HeadRow | AttentionRow | ActivationRow]
+    note: Mapping[str, Sequence[str]] | None = None
+
+
+@dataclass(frozen=True)
 class Note:
     """A remark that is kept in the run's metadata."""
 
@@ -79,4 +88,4 @@ class ParameterInventory:
     """The classes of the optimizers, on all ranks."""
 
 
-JournalEntry = Record | Rewind | Scalars | RateChanges | Alarm | Note | ParameterInventory
+JournalEntry = Record | Rewind | Scalars | RateChanges | NetworkRows | Alarm | Note | ParameterInventory

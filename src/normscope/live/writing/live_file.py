@@ -16,6 +16,7 @@ from normscope.errors import (
 )
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import ParameterInfo
+from normscope.rows import LIVE_PROBES
 from normscope.run import Run
 from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
@@ -74,7 +75,10 @@ def _refuse_other_training(run: Run, tensors: Sequence[ParameterInfo], stage: st
 
 def _measured_steps(run: Run) -> int:
     """The number of steps that were measured from saved checkpoints."""
-    tables = ["SELECT stage, step FROM checkpoint", "SELECT stage, step FROM saturation"]
+    probed = f"SELECT key FROM artifact WHERE kind = '{LIVE_PROBES}'"
+    key = "CASE WHEN stage = '' THEN step ELSE stage || '/' || step END"
+    network = f"SELECT stage, step FROM saturation WHERE CAST({key} AS TEXT) NOT IN ({probed})"
+    tables = ["SELECT stage, step FROM checkpoint", network]
     tables.append(f"SELECT stage, step FROM weight WHERE {SCANNED_ROWS}")
     (count,) = run.query(f"SELECT count(*) FROM ({' UNION '.join(tables)})")[0]
     return int(count)

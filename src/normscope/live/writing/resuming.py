@@ -17,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.remarks import BREAKS, Abandoned, read_abandoned, write_abandoned
+from normscope.rows import LIVE_PROBES
 from normscope.run import Run, TensorRow
 from normscope.run_schema import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
 from normscope.words import some
 
 RESUMED = "monitor.resumed"
 """The key of the last remark about resuming in the run file's metadata."""
-LIVE_TABLES = ("optimizer", "rate", "scalar", "attention", "activation")
+LIVE_TABLES = ("optimizer", "rate", "scalar")
 """The tables beside `weight` that only a training in progress writes."""
+NETWORK_TABLES = ("attention", "activation")
+"""Those that have what running the model showed, also before the first step."""
 ROUNDED = 0.25
 """How far two sums of squares may differ, relatively and times the root of the number of elements.
 
@@ -82,7 +85,17 @@ def delete_live_after(run: Run, step: int, stage: str = "") -> tuple[int, int]:
     run.update_rows("weight", CLEAR_APPLIED, f"{after} AND {BOTH}", where)
     for table in LIVE_TABLES:
         run.delete_rows(table, after, (stage, step))
+    for table in NETWORK_TABLES:
+        run.delete_rows(table, after, where)
+    for known in _probed_after(run, step or -1, stage):
+        run.delete_network(known, stage)
     return found
+
+
+def _probed_after(run: Run, step: int, stage: str) -> list[int]:
+    """The later steps whose saturation and heads are those of a live probe."""
+    keys = (key.rpartition("/") for key in run.artifacts(LIVE_PROBES))
+    return [int(known) for place, _, known in keys if place == stage and int(known) > step]
 
 
 def _another_training(run: Run, entry: Rewind, stage: str, ids: Sequence[int]) -> str | None:

@@ -28,7 +28,8 @@ def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)
-        model.eval()
+        for module in training:  # not by eval(), which a module may use to change its parameters (LoRA)
+            module.training = False
         with eager(), torch.set_grad_enabled(gradients):
             yield
     finally:

@@ -62,9 +62,9 @@ class AttentionCall:
         """What distinguishes the calls of one forward pass: the name, and the index of the first head."""
         return self.name, self.head
 
-    def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield (start, stop, scores) for all queries; the memory is bounded at any sequence length."""
-        size = max(1, _BLOCK // max(1, self.batch * self.heads * self.keys))
+    def blocks(self, most: int = _BLOCK) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield (start, stop, scores) for all queries, with at most about `most` scores in memory at once."""
+        size = max(1, most // max(1, self.batch * self.heads * self.keys))
         for start in range(0, self.queries, size):
             stop = min(self.queries, start + size)
             yield start, stop, self.block(start, stop)

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from normscope.network.running.compiled import modules_by_path, unwrapped
 from normscope.network.watching.lineage import CROSS, MEMORY, Lineage
@@ -60,11 +61,28 @@ class Execution:
         return None
 
 
-class RunningModules:
-    """The stack of modules that are running, from forward hooks on all modules."""
+class Outermost(Protocol):
+    """Told when the outermost module that runs is entered and left, and of every module inside it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def begin(self, execution: Execution) -> bool:
+        """A module of the model was called from outside; return whether a new pass begins with it."""
+
+    def enter(self, path: str) -> None:
+        """A module was entered."""
+
+    def end(self) -> None:
+        """The outermost module has returned, or raised."""
+
+
+class RunningModules:
+    """The stack of modules that are running, from forward hooks on all modules.
+
+    Without `outermost`, the model itself is called, and each call is a new pass.
+    """
+
+    def __init__(self, model: nn.Module, outermost: Outermost | None = None) -> None:
         self._root = unwrapped(model)
+        self._outermost = outermost
         self.lineage = Lineage(model)
         self._stack: list[Execution] = []
         self._calls: Counter[str] = Counter()
@@ -73,19 +91,33 @@ class RunningModules:
 
     def _watch(self, path: str, module: nn.Module) -> list[Any]:
         def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
-            if module is self._root:
-                self._stack.clear()
-                self._calls.clear()
-                self.lineage.restart()
+            if is_compiling():  # compiled code shows nothing, and must not be compiled again for this
+                return
+            self._begin(path, module, args, kwargs)
             with observing(False):
                 self._stack.append(self._execution(path, module, args, kwargs))
 
         def leave(*_: Any) -> None:
+            if is_compiling():
+                return
             if self._stack and self._stack[-1].module is module:
                 self._stack.pop()
+                if not self._stack and self._outermost is not None:
+                    self._outermost.end()
 
         first = module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True)
         return [first, module.register_forward_hook(leave, always_call=True)]
+
+    def _begin(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Start a new pass where one begins."""
+        new = module is self._root
+        if self._outermost is not None:
+            new = not self._stack and self._outermost.begin(Execution(path, module, (args, kwargs)))
+            self._outermost.enter(path)
+        if new:
+            self._stack.clear()
+            self._calls.clear()
+            self.lineage.restart()
 
     def _execution(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> Execution:
         found = Execution(path, module, (args, kwargs))

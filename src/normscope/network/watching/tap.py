@@ -32,9 +32,9 @@ from normscope.network.watching.lineage import LINEAR, PRODUCT, SOFT, WEIGHTED
 from normscope.network.watching.observing import looking, observing
 from normscope.network.watching.running_modules import RunningModules
 from normscope.network.watching.softmax_layouts import shared_heads
-from normscope.network.watching.written_softmax import WrittenSoftmax
+from normscope.network.watching.written_softmax import COMPUTING, WrittenSoftmax
 
-__all__ = ["AttentionCall", "Handler", "Proceed", "intercept", "tap"]
+__all__ = ["AttentionCall", "AttentionMode", "Handler", "Proceed", "intercept", "may_attend", "tap"]
 
 Proceed: TypeAlias = Callable[[], Tensor]
 Handler: TypeAlias = Callable[[AttentionCall, Proceed, Sdpa | None], Tensor]
@@ -82,11 +82,11 @@ def intercept(model: nn.Module, handler: Handler, unseen: Unseen | None = None) 
         stack.enter_context(eager())
         modules = RunningModules(model)
         stack.callback(modules.close)
-        stack.enter_context(_AttentionMode(handler, modules, unseen))
+        stack.enter_context(AttentionMode(handler, modules, unseen))
         yield
 
 
-class _AttentionMode(TorchFunctionMode):
+class AttentionMode(TorchFunctionMode):
     """Sends attention calls to the handler; all other calls are made unchanged."""
 
     def __init__(self, handler: Handler, modules: RunningModules, unseen: Unseen | None) -> None:
@@ -101,33 +101,39 @@ class _AttentionMode(TorchFunctionMode):
         if not looking.now:
             return func(*args, **kwargs)
         if func is F.multi_head_attention_forward:
-            with self:  # torch disables the mode here, but it must see the attention calls inside
-                return _open_multi_head_attention(*args, **kwargs)
-        name = getattr(func, "__name__", "")
-        call, arguments = self._recognise(func, name, args, kwargs)
+            return self._inside_multi_head_attention(args, kwargs)
+        call, arguments = self.recognise(func, args, kwargs)
         if call is not None:
             with observing(False):
                 result = self._handler(call, lambda: _observed_call(func, args, kwargs), arguments)
             if arguments is None:
                 self._lineage.mark(result, SOFT)
             return result
-        if self._unseen is not None and any(kernel in name for kernel in _KERNELS):
-            self._unseen(self._modules.owner.path, name)
         result = func(*args, **kwargs)
-        self._lineage.observe(name, args, kwargs, result)
-        self._written.observe(name, args, kwargs, result)
+        self.follow(func, args, kwargs, result)
         return result
 
-    def _recognise(
-        self, func: Any, name: str, args: Any, kwargs: Any
-    ) -> tuple[AttentionCall | None, Sdpa | None]:
+    def _inside_multi_head_attention(self, args: Any, kwargs: Any) -> Any:
+        with self:  # torch disables the mode here, but it must see the attention calls inside
+            return _open_multi_head_attention(*args, **kwargs)
+
+    def follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note what a call that is not attention made of its arguments."""
+        name = getattr(func, "__name__", "")
+        if self._unseen is not None and any(kernel in name for kernel in _KERNELS):
+            self._unseen(self._modules.owner.path, name)
+        self._lineage.observe(name, args, kwargs, result)
+        self._written.observe(name, args, kwargs, result)
+
+    def recognise(self, func: Any, args: Any, kwargs: Any) -> tuple[AttentionCall | None, Sdpa | None]:
+        """The attention call that a call of torch is, and its arguments if it is a fused one."""
         if func is F.scaled_dot_product_attention:
             return self._sdpa(Sdpa(*args, **kwargs))
         if func in _SOFTMAXES:
             scores = args[0] if args else kwargs["input"]
             dim = args[1] if len(args) > 1 else kwargs.get("dim")
             return (None if dim is None else self._softmax(scores, dim)), None
-        written = self._written.recognise(name, args)
+        written = self._written.recognise(getattr(func, "__name__", ""), args)
         return (None if written is None else self._softmax(*written)), None
 
     def _sdpa(self, arguments: Sdpa) -> tuple[AttentionCall, Sdpa]:
@@ -157,6 +163,15 @@ class _AttentionMode(TorchFunctionMode):
         if flags & LINEAR:
             return scores.dim() <= 3 or scores.stride(axis) == 1
         return bool(flags & WEIGHTED) and scores.dim() <= 3 and not (attends and axis == scores.dim() - 1)
+
+
+def may_attend(func: Any) -> bool:
+    """Whether a call of torch may be attention, by the function alone."""
+    return (
+        func is F.scaled_dot_product_attention
+        or func in _SOFTMAXES
+        or getattr(func, "__name__", "") in COMPUTING
+    )
 
 
 def _observed_call(func: Any, args: Any, kwargs: Any) -> Any:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 _DIVISIONS = {"div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"}
+COMPUTING = frozenset({"exp", "exp_"} | _DIVISIONS)
+"""Functions that may compute the weights of a softmax that is written out."""
 _DIFFERENCES = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
 _MASKING = {"mul", "mul_", "__mul__", "__imul__", "masked_fill", "masked_fill_", "where", "to", "float"}
 _RESHAPING = {

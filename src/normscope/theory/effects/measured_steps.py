@@ -6,14 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from normscope.rows import STUDY_NOTES, step_key
+from normscope.rows import LIVE_PROBES, STUDY_NOTES, step_key
 from normscope.run import Run
 
 TRAINING, STUDY, UNKNOWN = "training", "saturate", ""
-_PROBED = (
-    "SELECT step FROM activation WHERE stage = ? UNION "
-    "SELECT step FROM attention WHERE stage = ? AND source = 'probe'"
-)
 
 
 class _AtStep(Protocol):
@@ -46,14 +42,14 @@ class MeasuredSteps:
 
 
 def measured_steps(run: Run, stage: str) -> MeasuredSteps:
-    """Who measured the network at the steps of a stage."""
-    probed = frozenset(row[0] for row in run.query(_PROBED, (stage, stage)))
-    known = run.artifacts(STUDY_NOTES)
-    rows = run.query(
-        "SELECT step FROM saturation WHERE stage = ? UNION SELECT step FROM head WHERE stage = ?",
-        (stage, stage),
+    """Who measured the network at the steps of a stage, by the notes they left."""
+    sql = "SELECT step FROM saturation WHERE stage = ? UNION SELECT step FROM head WHERE stage = ?"
+    steps = {step: step_key(stage, step) for (step,) in run.query(sql, (stage, stage))}
+    probed, studied = (
+        frozenset(step for step, key in steps.items() if key in notes)
+        for notes in (run.artifacts(LIVE_PROBES), run.artifacts(STUDY_NOTES))
     )
-    return MeasuredSteps(probed, frozenset(step for (step,) in rows if step_key(stage, step) in known))
+    return MeasuredSteps(probed, studied)
 
 
 def of_one_way(

@@ -19,5 +19,6 @@ def demo_config(seed: int = 0) -> TrainConfig:
         batch=4,
         seed=seed,
         save=Logarithmic(12),
+        eval_batches=4,
         saturation=Logarithmic(3),  # all of these steps are saved, so the norm is known at each
     )

@@ -20,7 +20,7 @@ OTHERS = {
 
 
 def way_sentence(way: str, tokens: Sequence[int] = (), step: int | None = None) -> list[str]:
-    """ "MeasuredSteps while it trained, on a probe batch of 512 tokens."; nothing where nothing is known."""
+    """ "Measured while it trained, on a probe batch of 512 tokens."; nothing where nothing is known."""
     if way == UNKNOWN and not tokens:
         return []
     low, high = (min(tokens), max(tokens)) if tokens else (0, 0)
@@ -28,7 +28,7 @@ def way_sentence(way: str, tokens: Sequence[int] = (), step: int | None = None) 
     words = WAYS[way].format(
         of_tokens=f" of {text}" if tokens else "", and_tokens=f" and {text}" if tokens else ""
     )
-    return [f"MeasuredSteps {words}{f' (step {count(step)})' if step is not None else ''}."]
+    return [f"Measured {words}{f' (step {count(step)})' if step is not None else ''}."]
 
 
 def left_out_sentence(way: str, steps: Sequence[int]) -> list[str]:

@@ -154,16 +154,15 @@ def test_what_growth_does_is_drawn_in_full_panels(browser, tmp_path, width):
         assert figure.evaluate("f => f.querySelector('.plot').layout.xaxis.type") == "log"
         panels = figure.evaluate(PANELS)
         assert len(panels) == 7 and all(panels)
-        edges = figure.evaluate(
-            "f => { const right = f.getBoundingClientRect().right; return [...f.querySelectorAll('.annotation-text')]"
-            ".map((t) => right - t.getBoundingClientRect().right) }"
-        )
+        edges = figure.evaluate(ROOM)
         assert len(edges) == 7 and min(edges) > 0
         assert visit.complaints == [] and visit.requests == []
 
 
 PANELS = """f => [...f.querySelectorAll('.plot .subplot')].map((panel) =>
     panel.querySelectorAll('.trace path').length > 0)"""
+ROOM = """f => [...f.querySelectorAll('.annotation-text')].map((text) =>
+    f.getBoundingClientRect().right - text.getBoundingClientRect().right)"""
 
 
 def test_a_click_on_a_cell_shows_its_curves(browser, tmp_path):

@@ -28,7 +28,7 @@ HEADINGS = {
     "output": "Norm of the output logits",
 }
 AGAINST = ("saturation", "logit", "entropy")
-LABEL_GAPS = (0.25, 0.5)  # between labelled points, in widths and heights of the panel
+LABEL_GAPS = (0.35, 0.5)  # between labelled points, in widths and heights of the panel
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _against(curves: Curves, norm: Curves) -> Panel | None:
         "x": json_numbers(xs),
         "y": json_numbers(ys),
         "text": [f"step {count(place[1])}" if i in labelled else "" for i, place in enumerate(known)],
-        "textposition": [_label_place(x, xs) for x in xs],
+        "textposition": [_label_place(i, xs, ys) for i in range(len(xs))],
+        "cliponaxis": False,
         "textfont": {"color": palette.MUTED, "size": 12},
         "customdata": [count(step) for _, step, _ in known],
         "line": {"color": palette.ACCENT, "width": 1.5},
@@ -220,9 +221,13 @@ def _labelled(xs: Sequence[float], ys: Sequence[float]) -> list[int]:
     return found
 
 
-def _label_place(x: float, xs: Sequence[float]) -> str:
-    place = (x - min(xs)) / max(np.ptp(xs), 1e-12)
-    return "middle right" if place < 0.1 else "top left" if place > 0.8 else "top center"
+def _label_place(i: int, xs: Sequence[float], ys: Sequence[float]) -> str:
+    """Where a step is written beside its point: above, unless the line goes straight up or ends there."""
+    wide, tall = (max(np.ptp(values), 1e-12) for values in (xs, ys))
+    if xs[i] - min(xs) > 0.8 * wide:
+        return "top left"
+    above = (abs(x - xs[i]) < 0.05 * wide and y - ys[i] > 0.1 * tall for x, y in zip(xs, ys, strict=True))
+    return "middle right" if any(above) else "top center"
 
 
 def _told(curves: Curves) -> list[tuple[int, float]]:

@@ -23,6 +23,8 @@ from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, Ta
 from normscope.views.page.stage_rows import stage_rows
 from normscope.words import joined, printable
 
+SAME_POSITIONS = 0.05  # a histogram of numbers that differ by less is one bar
+
 
 def section(run: Run, stage: str) -> Section | None:
     """The heads at the last step; None if none were measured."""
@@ -54,15 +56,16 @@ def _predictions(run: Run, key: str) -> list[SectionPart]:
 
 def _changes(rows: Sequence[HeadRow], last: Sequence[HeadRow]) -> list[SectionPart]:
     """How many positions the heads attend to and, of a series, which heads changed type."""
-    positions = position_figure(last)
+    differ = max(row.positions for row in last) - min(row.positions for row in last) > SAME_POSITIONS
+    positions = [position_figure(last)] if differ else []
     found = [changes for changes in changes_over_steps(rows) if changes.heads or changes.missing]
     if not found:  # one map shows the types of all steps
-        return [*balanced([positions])]
+        return [*balanced(positions)]
     first, end = ([row for row in rows if row.step == step] for step in (found[0].first, found[0].last))
     table = change_table(found[0])
     figures = [
         *change_maps(found[0], first, end),
-        *balanced([flow_figure(found[0]), *_over_training(rows), positions]),
+        *balanced([flow_figure(found[0]), *_over_training(rows), *positions]),
     ]
     return [*figures, *([table] if table else [])]
 

@@ -193,6 +193,9 @@ def test_against_the_norm_has_a_point_per_step_at_its_norm(growing):
     assert trace["y"] == pytest.approx([0.3, 0.5, 0.6, 0.8])
     assert trace["text"][0] == "step 0" and trace["text"][-1] == "step 1,000"
     assert "1 step the norm is interpolated" in figure.note
+    assert figure.title.startswith(
+        "Against the norm of the body: saturation 0.300 to 0.800, largest logit 1.00 to 9.00 and attention"
+    )
 
 
 def test_the_table_marks_an_interpolated_norm(growing):

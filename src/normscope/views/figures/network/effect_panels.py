@@ -28,7 +28,7 @@ HEADINGS = {
     "output": "Norm of the output logits",
 }
 AGAINST = ("saturation", "logit", "entropy")
-LABEL_GAPS = (0.35, 0.5)  # between labelled points, in widths and heights of the panel
+LABEL_GAPS = (0.45, 0.5)  # between labelled points, in widths and heights of the panel
 
 
 @dataclass(frozen=True)

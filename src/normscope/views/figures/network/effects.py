@@ -67,6 +67,8 @@ def figures(effects: GrowthEffects) -> list[FigureSpec]:
     if len(effects.steps) < 2:
         return []
     found = [step_figure(effects, finding(effects), _note(effects))]
+    if effects.norm is None:
+        return found
     against = norm_figure(effects, _against_title(effects), _interpolated(effects))
     return [*found, *([against] if against else [])]
 
@@ -137,10 +139,14 @@ def _uncertain(effects: GrowthEffects) -> str:
 
 
 def _against_title(effects: GrowthEffects) -> str:
-    found = [effects.get(name) for name in ("saturation", "logit", "entropy")]
-    words = {"saturation": "saturation", "logit": "the largest logit", "entropy": "attention entropy"}
-    text = joined(words[curves.quantity] for curves in found if curves)
-    return f"{text[:1].upper()}{text[1:]} against the norm{of_scope(effects.scope)}"
+    """First and last value of each quantity in the range of the recorded norms."""
+    words = {"saturation": "saturation", "logit": "largest logit", "entropy": "attention entropy"}
+    norm = effects.norm
+    assert norm is not None
+    ends = (norm.steps[0], norm.steps[-1])
+    found = ((words[name], curves.change(*ends)) for name in words if (curves := effects.get(name)))
+    parts = [f"{name} {number(c.first, 3)} to {number(c.last, 3)}" for name, c in found if c]
+    return f"Against the norm{of_scope(effects.scope)}: {joined(parts)}"
 
 
 # -- how it was measured ------------------------------------------------------------------
@@ -182,11 +188,9 @@ def _unknown_sentences(effects: GrowthEffects) -> list[str]:
 
 
 def _note(effects: GrowthEffects) -> str:
-    hollow = "Hollow points: some layers have not converged. " if effects.unconverged else ""
-    entropy = (
-        "An entropy of 1 is that of equal attention to all positions. " if effects.get("entropy") else ""
-    )
-    return f"{entropy}{hollow}Hover for numbers and names."
+    entropy = "An entropy of 1 is that of equal attention to all positions." if effects.get("entropy") else ""
+    hollow = "Hollow points: some layers have not converged." if effects.unconverged else ""
+    return " ".join(text for text in (entropy, hollow) if text)
 
 
 def _interpolated(effects: GrowthEffects) -> str:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Self
 from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
 from normscope.rows import (
-    LIVE_PROBES,
     NO_PREVIOUS,
     TABLE_OF,
     CheckpointRow,
@@ -32,8 +31,7 @@ from normscope.rows import (
     TensorRow,
     WeightRow,
     insertion,
-    step_key,
-)  # fmt: skip
+)
 from normscope.run_schema import (
     AT_ONCE,
     UPSERT_SUMS,
@@ -216,7 +214,6 @@ class Run:
         """Delete what was measured by running the model of one step, before it is measured again."""
         for table in ("saturation", "head", "similarity"):
             self.delete_rows(table, "stage = ? AND step = ?", (stage, step))
-        self.delete_rows("artifact", "kind = ? AND key = ?", (LIVE_PROBES, step_key(stage, step)))
 
     def _change(self, sql: str, values: Sequence[Value] = ()) -> None:
         self._change_many(sql, [values])

@@ -22,7 +22,7 @@ from normscope.network.step_predictions import (
     StepPredictions,
     save_predictions,
 )
-from normscope.rows import STUDY_NOTES, HeadRow, LayerMeasures, SaturationRow, step_key
+from normscope.rows import LIVE_PROBES, STUDY_NOTES, HeadRow, LayerMeasures, SaturationRow, step_key
 from normscope.run import Run
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)
@@ -119,6 +119,7 @@ class StudyRecord:
         with self._run.transaction():
             self._run.delete_rows("artifact", _ITS_MAPS, (place, model.stage, model.step))
             self._run.delete_network(model.step, model.stage)
+            self._run.delete_rows("artifact", "kind = ? AND key = ?", (LIVE_PROBES, place))
             self._run.write(saturation_rows(result.saturation, model.step, model.stage))
             self._run.write(rows)
             for example in shown:

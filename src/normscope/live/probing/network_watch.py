@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from torch import nn
 
 from normscope.errors import NormscopeError, UsageError
-from normscope.live.guard import Guard
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.probing.attention_sums import HeadKey, HeadNumbers, attention_rows, combined
+from normscope.live.probing.guarding import Guarding
 from normscope.live.probing.network_probe import Findings, NetworkProbe
 from normscope.live.probing.probe_batch import probe_batches
 from normscope.live.probing.probe_ranks import inner, tensor_parallel
@@ -57,7 +57,7 @@ class NetworkWatch:
         self,
         model: nn.Module,
         ranks: Ranks,
-        guard: Guard,
+        guard: Guarding,
         options: NetworkOptions,
         parameters: Sequence[ParameterInfo],
     ) -> None:

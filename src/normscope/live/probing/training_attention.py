@@ -21,8 +21,8 @@ from torch.compiler import is_compiling
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from normscope.live.guard import Guard
 from normscope.live.probing.attention_sums import AttentionSums, HeadKey, HeadNumbers
+from normscope.live.probing.guarding import Guarding
 from normscope.live.probing.probe_ranks import inner
 from normscope.network.attention.attention_maps import query_mask
 from normscope.network.running.batches import Batch, as_batch
@@ -44,12 +44,13 @@ COMPILED = (
 class TrainingAttention:
     """Looks at the forward passes of a model while armed."""
 
-    def __init__(self, model: nn.Module, guard: Guard) -> None:
+    def __init__(self, model: nn.Module, guard: Guarding) -> None:
         self._given, self._model, self._guard = model, inner(model), guard
         self._modules: RunningModules | None = None
         self._mode: _TrainingMode | None = None
         self._sums, self._trace = AttentionSums(), ModelTrace({})
-        self._batch, self._begun, self._graphs = Batch(), set[str](), 0
+        self._batch, self._begun = Batch(), set[str]()
+        self._graphs = self._graphs_before = 0
         self.lists: Sequence[BlockList] = ()
         self.problem: str | None = None
         """Why nothing can be observed from now on."""
@@ -61,6 +62,7 @@ class TrainingAttention:
         if self.problem is None and self._modules is None:
             self._modules = RunningModules(self._model, self)
             self._begun.clear()
+            self._graphs_before = _compiled_graphs()
 
     def disarm(self) -> None:
         """Remove the hooks, and forget what was seen."""
@@ -73,6 +75,8 @@ class TrainingAttention:
     def take(self) -> dict[HeadKey, HeadNumbers]:
         """The heads that were seen since `arm`; empty if a forward pass was interrupted."""
         interrupted, sums = self._mode is not None, self._sums
+        if self._modules is not None and not self._begun and _compiled_graphs() != self._graphs_before:
+            self.problem = COMPILED  # the whole step is, with our hooks in it: not once more
         self.disarm()
         if interrupted or self.problem is not None:
             return {}
@@ -132,7 +136,7 @@ class TrainingAttention:
 class _TrainingMode(AttentionMode):
     """Makes every call as it is; what it notes about it may fail without harm, and is not compiled."""
 
-    def __init__(self, handler: Any, modules: RunningModules, guard: Guard) -> None:
+    def __init__(self, handler: Any, modules: RunningModules, guard: Guarding) -> None:
         super().__init__(handler, modules, None)
         self._guard = guard
 
@@ -177,7 +181,7 @@ def _inputs(execution: Execution) -> Batch:
 
 def _leave(mode: AttentionMode) -> None:
     """Leave the mode, also if others were entered after it and not left."""
-    open_modes = _get_current_function_mode_stack()  # the innermost last
+    open_modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     if mode in open_modes:
         above = open_modes[open_modes.index(mode) + 1 :]
         for _ in (mode, *above):

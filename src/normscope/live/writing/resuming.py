@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.remarks import BREAKS, Abandoned, read_abandoned, write_abandoned
-from normscope.rows import LIVE_PROBES
+from normscope.rows import LIVE_PROBES, step_key
 from normscope.run import Run, TensorRow
 from normscope.run_schema import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
 from normscope.words import some
@@ -89,6 +89,7 @@ def delete_live_after(run: Run, step: int, stage: str = "") -> tuple[int, int]:
         run.delete_rows(table, after, where)
     for known in _probed_after(run, step or -1, stage):
         run.delete_network(known, stage)
+        run.delete_rows("artifact", "kind = ? AND key = ?", (LIVE_PROBES, step_key(stage, known)))
     return found
 
 

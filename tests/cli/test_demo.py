@@ -6,7 +6,11 @@ import pytest
 
 from normscope.cli.demo import MARK, _make_room
 from normscope.errors import UsageError
+from normscope.rows import ActivationRow, AttentionRow, HeadRow, SaturationRow
+from normscope.run import Run
 from tests.cli.calling import normscope
+
+MEASURED = (SaturationRow, HeadRow, AttentionRow, ActivationRow)
 
 
 def test_two_demos_with_one_seed_say_the_same(tmp_path):
@@ -14,6 +18,14 @@ def test_two_demos_with_one_seed_say_the_same(tmp_path):
     first, second = (json.loads(normscope(*words).stdout) for _ in range(2))
     assert first == second
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000
+    page = (tmp_path / "demo" / "report.html").read_text("utf-8")
+    assert (
+        "What growth does" in page and "Measured while it trained, on a probe batch of 1,024 tokens" in page
+    )
+    assert 'id="s0-saturation"' in page and 'id="s0-heads"' in page
+    with Run(tmp_path / "demo" / "run.db") as run:
+        rows = {kind: set(run.table(kind)["step"]) for kind in MEASURED}
+    assert set(map(frozenset, rows.values())) == {frozenset({0, 1, 2, 5, 10, 12})}
 
 
 @pytest.mark.parametrize("name", ["run.db", "thesis.tex", "config.json"])

@@ -12,3 +12,11 @@ def test_demo_is_a_small_causal_language_model():
     assert config.model.norm == "pre"
     assert config.seed == 7
     assert 25 <= len({*config.save.steps(config.steps), config.steps}) <= 40
+
+
+def test_the_network_is_measured_only_where_the_norm_is_known():
+    """The report draws saturation and logits against the norms of the saved checkpoints."""
+    config = demo_config()
+    measured = {*config.saturation.steps(config.steps), config.steps}
+    assert measured <= {*config.save.steps(config.steps), config.steps}
+    assert 10 <= len(measured) <= 14  # each takes a second or two

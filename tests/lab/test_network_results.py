@@ -13,7 +13,7 @@ from normscope.lab.sweep.sweep import SweepConfig, read_sweep, sweep
 from normscope.lab.training.checkpointing import load_model
 from normscope.lab.training.evaluation import evaluate
 from normscope.lab.training.held_out import held_out_batches
-from normscope.rows import HeadRow
+from normscope.rows import LIVE_PROBES, HeadRow
 from tests.cli.calling import call, call_json
 from tests.lab.sweeping import BASE
 
@@ -56,6 +56,28 @@ def test_the_document_says_what_the_model_is(measured):
     with ns.saturated(model):
         hard = evaluate(model, data, 1, 2)
     assert cell["evaluation"]["saturated_valid_accuracy"] == pytest.approx(hard["valid_accuracy"])
+
+
+def test_the_run_file_has_what_a_probe_of_the_same_model_finds(measured):
+    """Residual stream and output against hooks of our own; every head has its logits at every step."""
+    folder = measured.out / "cells" / cell_with(measured, lr=1e-2)["id"]
+    model = load_model(folder / "checkpoints" / "step-000006")
+    data = open_data(config().data, measured.out / "data")
+    (batch,) = held_out_batches(data, data.evaluations(1, 2)["valid"], torch.device("cpu"))
+    seen = []
+    model.blocks[-1].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    with torch.no_grad():
+        logits = model(*batch.args)
+    with ns.Run(folder / "run.db") as run:
+        sql = "SELECT kind, norm FROM activation WHERE step = 6 ORDER BY layer"
+        norms = dict(run.query(sql))
+        heads = run.query("SELECT count(*), min(source), max(source) FROM attention WHERE step = 6")
+        probes = set(run.artifacts(LIVE_PROBES))
+    for kind, states in (("residual", seen[0]), ("output", logits)):
+        expected = states[batch.mask].double().norm(dim=-1).mean()
+        assert norms[kind] == pytest.approx(float(expected), rel=1e-6)
+    assert heads == [(config().model.n_heads, "probe", "probe")]
+    assert probes == {"0", "3", "6"}
 
 
 def test_layers_at_every_step_heads_at_the_ends_and_curves_of_every_evaluation(measured):

@@ -9,6 +9,7 @@ from normscope.run import Run, TensorRow, WeightRow
 from normscope.views.reports.report import report
 
 from .browser_visit import Visit
+from .growing import write_growing
 from .networks import write_many_heads, write_network, write_sweep
 
 pytestmark = pytest.mark.browser
@@ -139,6 +140,29 @@ def test_a_click_on_a_head_shows_its_attention(browser, tmp_path):
         visit.settled()
         assert undrawn(visit.page) == []
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_growth_does_is_drawn_in_full_panels(browser, tmp_path, width):
+    """Every panel has its lines inside its own place, no heading is cut off, and one button moves all."""
+    page_path = report(write_growing(tmp_path / "run.db"), tmp_path / "report.html")
+    with Visit(browser, page_path, viewport={"width": width, "height": 900}) as visit:
+        assert undrawn(visit.page) == [] and visit.overflow() <= 0
+        figure = visit.page.locator("[data-figure='s0-effects']")
+        figure.locator("[data-x=log]").click()
+        visit.settled()
+        assert figure.evaluate("f => f.querySelector('.plot').layout.xaxis.type") == "log"
+        panels = figure.evaluate(PANELS)
+        assert len(panels) == 7 and all(panels)
+        edges = figure.evaluate(ROOM)
+        assert len(edges) == 7 and min(edges) > 0
+        assert visit.complaints == [] and visit.requests == []
+
+
+PANELS = """f => [...f.querySelectorAll('.plot .subplot')].map((panel) =>
+    panel.querySelectorAll('.trace path').length > 0)"""
+ROOM = """f => [...f.querySelectorAll('.annotation-text')].map((text) =>
+    f.getBoundingClientRect().right - text.getBoundingClientRect().right)"""
 
 
 def test_a_click_on_a_cell_shows_its_curves(browser, tmp_path):

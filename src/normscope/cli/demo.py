@@ -31,8 +31,9 @@ def demo(
 ) -> None:
     """Train a small model and report on it.
 
-    Trains a transformer on English prose for about a minute, scans its checkpoints, fits the growth laws and
-    writes a report. An earlier demo in the same folder is replaced.
+    Trains a transformer on English prose for about a minute, measures saturation and attention on held-out
+    text meanwhile, scans its checkpoints, fits the growth laws and writes a report. An earlier demo in the
+    same folder is replaced.
     """
     from dataclasses import replace
 

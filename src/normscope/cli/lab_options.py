@@ -70,7 +70,7 @@ TRAINING_OPTIONS = {
     "schedule": (str, "NAME", SCHEDULE, *SCHEDULES),
     "warmup": (int, "N", "Steps in which the learning rate rises. [default: 0]"),
     "save": (str, "WHEN", SAVE),
-    "saturation": (str, "WHEN", "When to measure saturation and heads, such as log:4. [default: never]"),
+    "saturation": (str, "WHEN", "When to measure saturation, heads and attention: log:4, … [default: never]"),
     "dtype": (str, "NAME", "float32, float64 or bfloat16. [default: float32]", *DTYPE_NAMES),
 }
 """What only `train` has: a sweep varies the first two, and takes the others with --set."""

@@ -127,9 +127,9 @@ class TrainConfig:
     `accumulate` batches of `batch` sequences, and minimises the loss of the data, or `loss`, a function of
     (logits, targets) or its `module:function`. `epochs`, if set, decides `steps` from the size of the
     data. `save` is the schedule of checkpoints, `record` of loss and learning rate, `evaluate` of the
-    loss on `eval_batches` held-out batches, `saturation` of layers and heads on held-out data, `monitor`
-    of updates and gradients. The first and the last step are always evaluated, and saved unless `save` is
-    `never`.
+    loss on `eval_batches` held-out batches, `saturation` of layers, heads, attention logits and activations
+    on held-out data, `monitor` of updates and gradients. The first and the last step are always evaluated,
+    and saved unless `save` is `never`.
 
     >>> config = ns.TrainConfig(data=ns.DataConfig(task="parity"), steps=500, seed=1)
     >>> str(config.save)

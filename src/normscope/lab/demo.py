@@ -1,4 +1,4 @@
-"""The model of `normscope demo`: trains in about a minute on two cores, and its norm grows."""
+"""The model of `normscope demo`: trains in about a minute on two cores, and both norm and logits grow."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ def demo_config(seed: int = 0) -> TrainConfig:
         model=ModelConfig(d_model=128, n_layers=4, n_heads=4, d_ff=512),
         data=DataConfig(length=64),
         optimization=OptimizerConfig(
-            optimizer="adamw", lr=1.5e-3, weight_decay=0.01, beta2=0.99, warmup=50, clip=1.0
+            optimizer="adamw", lr=2e-3, weight_decay=0.01, beta2=0.99, warmup=50, clip=1.0
         ),
         steps=1500,
         batch=4,
         seed=seed,
         save=Logarithmic(12),
+        eval_batches=4,
+        saturation=Logarithmic(3),  # all of these steps are saved, so the norm is known at each
     )

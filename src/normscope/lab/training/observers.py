@@ -1,4 +1,4 @@
-"""Callbacks that measure during a run: saturation and heads, updates and gradients."""
+"""Callbacks that measure during a run: what growth does to the network, updates and gradients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from normscope.lab.training.saturated_evaluation import evaluate_saturated
 from normscope.lab.training.trainer import Trainer
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
+from normscope.live.probing.plain_pass import PlainPass
 from normscope.network.measuring.joint import saturation_and_heads
 from normscope.network.recording import head_rows, saturation_rows
-from normscope.rows import SATURATION_ERRORS
+from normscope.network.running.batches import sample
+from normscope.network.watching.block_lists import find_blocks
+from normscope.rows import LIVE_PROBES, SATURATION_ERRORS
 from normscope.schedule import NEVER, Schedule
 
 
@@ -30,7 +33,10 @@ def observers(config: TrainConfig) -> list[Callback]:
 
 
 class SaturationObserver(Callback):
-    """Measures saturation, the type of each head, and the task in the saturated network, on held-out data.
+    """Measures the network on held-out data, as the probe of a monitor does, and the task when saturated.
+
+    Recorded are saturation and the size of the residual stream by layer, type, largest logit and entropy of
+    each head, the size of the output logits, and how well the saturated network does the task.
 
     The parameters are scaled in place and restored bit for bit, so training is not affected. A model that
     cannot be measured, such as one with infinite parameters, leaves a note in the run file: it may be the
@@ -47,9 +53,8 @@ class SaturationObserver(Callback):
         self._batches = held_out_batches(trainer.data, held_out, torch.device(config.device))
         known = trainer.step or -1
         with trainer.run.transaction():
-            trainer.run.delete_rows(
-                "artifact", "kind = ? AND CAST(key AS INTEGER) > ?", (SATURATION_ERRORS, known)
-            )
+            for kind in (SATURATION_ERRORS, LIVE_PROBES):
+                trainer.run.delete_rows("artifact", "kind = ? AND CAST(key AS INTEGER) > ?", (kind, known))
         if trainer.step == 0 and 0 in self._schedule:
             self._measure(trainer)
 
@@ -59,7 +64,11 @@ class SaturationObserver(Callback):
             self._measure(trainer)
 
     def _measure(self, trainer: Trainer) -> None:
-        parts = {"saturation": self._measure_network, "the task in the saturated network": self._measure_task}
+        parts = {
+            "saturation": self._measure_limit,
+            "attention": self._measure_activations,
+            "the task in the saturated network": self._measure_task,
+        }
         for name, measure in parts.items():
             try:
                 measure(trainer)
@@ -69,10 +78,19 @@ class SaturationObserver(Callback):
                     trainer.run.set_artifact(SATURATION_ERRORS, str(trainer.step), note)
                 return
 
-    def _measure_network(self, trainer: Trainer) -> None:
+    def _measure_limit(self, trainer: Trainer) -> None:
         found = saturation_and_heads(trainer.model, self._batches)
         trainer.write(saturation_rows(found.saturation, trainer.step))
         trainer.write(head_rows(found.heads, trainer.step))
+        with trainer.run.transaction():
+            trainer.run.set_artifact(LIVE_PROBES, str(trainer.step), {"warnings": list(found.messages)})
+
+    def _measure_activations(self, trainer: Trainer) -> None:
+        passing = PlainPass(trainer.model, find_blocks(trainer.model, sample(self._batches)))
+        for batch in self._batches:
+            passing.run(batch)
+        trainer.write(passing.attention_rows(trainer.step))
+        trainer.write(passing.activation_rows(trainer.step))
 
     def _measure_task(self, trainer: Trainer) -> None:
         config = trainer.config

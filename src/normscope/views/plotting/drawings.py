@@ -9,10 +9,9 @@ from typing import Any
 from normscope.anatomy import scope_words
 from normscope.errors import UsageError
 from normscope.remarks import unsound_sentence
-from normscope.rows import SimilarityRow
-from normscope.run import HeadRow, Run, SaturationRow, ScalarRow
-from normscope.table import Table
+from normscope.run import Run, ScalarRow
 from normscope.theory.dynamics.budget import NormBudget, NormBudgets
+from normscope.theory.effects.growth_effects import growth_effects
 from normscope.theory.forecasts.backtest import Backtest
 from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.compare import Comparison
@@ -32,15 +31,7 @@ from normscope.views.figures import (
     growth,
     training,
 )
-from normscope.views.figures.network import (
-    head_map,
-    heads,
-    homogeneity,
-    lookahead,
-    predictions,
-    saturation,
-    similarity,
-)
+from normscope.views.figures.network import effects
 from normscope.views.figures.sweep import cells, sweep_map
 from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
@@ -93,12 +84,14 @@ def of_series_set(found: SeriesSet) -> Drawing:
 
 
 def of_run(run: Run) -> Drawing:
-    """The norm of a run; of a run with several stages, one line per stage."""
+    """The norm of a run and what growth does; of a run with several stages, one line per stage."""
     stages = run.stages()
     norms = [series(run, stage=stage)[0] for stage in stages] if stages else [series(run)[0]]
     name = str(run.path)
     if len(norms) == 1:
-        return of_series(replace(norms[0], name=name))
+        drawing = of_series(replace(norms[0], name=name))
+        found = growth_effects(run, stages[0] if stages else "", norms[0])
+        return replace(drawing, figures=[*drawing.figures, *(effects.figures(found) if found else ())])
     named = [replace(one, name=stage or "(unnamed)") for one, stage in zip(norms, stages, strict=True)]
     scope = _joined(name, _scope_words(norms[0].scope), plural(len(stages), "stage"))
     warnings = [f"{one.name}: {warning}" for one in named for warning in one.warnings]
@@ -165,82 +158,6 @@ def of_norm_budgets(found: NormBudgets) -> Drawing:
     steps = span([step for one in found for step in (one.since, one.until)])
     words = _joined(f"norm budget by {found.by}", _scope_words(found.scope), steps)
     return Drawing(words, [budget.group_figure(found, found.by)], warnings)
-
-
-# -- results of running the network; typed Any, because importing their classes loads torch ---
-
-
-def of_saturation(found: Any) -> Drawing:
-    """The saturation of every layer."""
-    rows = _rows(found.table, SaturationRow, "the result has no layers")
-    depth, tokens = max(row.layer for row in rows), max(row.tokens for row in rows)
-    scope = f"{plural(depth, 'layer')} · {plural(tokens, 'token')} · scale {rows[0].scale:g}"
-    return Drawing(scope, [saturation.layer_figure(rows)])
-
-
-def of_heads(found: Any) -> Drawing:
-    """The head map with its measures, and the histogram of positions."""
-    rows = _rows(found.table, HeadRow, "the result has no heads")
-    modules = len({row.module for row in rows})
-    scope = f"{plural(len(rows), 'head')} in {plural(modules, 'attention module')}"
-    return Drawing(scope, [head_map.map_figure(rows), heads.position_figure(rows)])
-
-
-def of_saturation_and_heads(found: Any) -> Drawing:
-    """Both beside each other, and each alone."""
-    layers, attention = of_saturation(found.saturation), of_heads(found.heads)
-    both = side_by_side("both", layers.figures[0], attention.figures[0])
-    return Drawing(f"{layers.scope} · {attention.scope}", [both, *layers.figures, *attention.figures])
-
-
-def of_similarity(found: Any) -> Drawing:
-    """The similarity of every layer of two models."""
-    rows = [SimilarityRow(0, "last", 0, **row) for row in found.table]
-    if not rows:
-        raise UsageError("the result has no layers, so there is nothing to draw")
-    depth, tokens = max(row.layer for row in rows), max(row.tokens for row in rows)
-    scope = f"{plural(depth, 'layer')} · {plural(tokens, 'token')}"
-    return Drawing(scope, [similarity.pair_figure(rows)])
-
-
-def of_ablations(found: Any) -> Drawing:
-    """How much each head matters."""
-    if not found.heads:
-        raise UsageError("the result has no heads, so there is nothing to draw")
-    heads = plural(len({(row.module, row.head) for row in found.heads}), "head")
-    scope = f"{heads} · {plural(found.positions, 'position')} · {found.task}"
-    return Drawing(scope, [predictions.ablation_figure([vars(row) for row in found.heads])])
-
-
-def of_saturated_task(found: Any) -> Drawing:
-    """The model and its saturated network at the same task."""
-    document = {"networks": [vars(row) for row in found.networks]}
-    scope = f"{plural(found.positions, 'position')} · {found.task} · c = {found.scale:g}"
-    return Drawing(scope, [predictions.task_figure(document)])
-
-
-def of_homogeneity(found: Any) -> Drawing:
-    """The scaling curves, and the degrees."""
-    degrees = list(found.degrees)
-    curves = {row.module: vars(row) for row in degrees}
-    layers = plural(max(row.layer for row in degrees), "layer")
-    figures = [homogeneity.scaling_figure(curves), homogeneity.degree_figure([vars(row) for row in degrees])]
-    return Drawing(f"output and {layers}" if len(degrees) > 1 else "output", figures)
-
-
-def of_look_ahead(found: Any) -> Drawing:
-    """The change of earlier states."""
-    figure = lookahead.change_figure(found.sees_future, found.change, found.module)
-    return Drawing("states at or before the changed tokens, all layers", [figure])
-
-
-def _rows(table: Table, kind: Any, if_empty: str) -> list[Any]:
-    """The rows of a result as those of a run file; a result has no step and no stage."""
-    names = [field.name for field in fields(kind) if field.name not in ("step", "stage")]
-    rows = [kind(step=0, **{name: row[name] for name in names if name in row}) for row in table]
-    if not rows:
-        raise UsageError(f"{if_empty}, so there is nothing to draw")
-    return rows
 
 
 # -- audits and the lab --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from normscope.option_checks import check_integer, check_kind
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import opened_run
 from normscope.views.page.page_parts import FigureSpec
-from normscope.views.plotting import automata_drawings, drawings
+from normscope.views.plotting import automata_drawings, drawings, network_drawings
 from normscope.views.plotting.drawings import Drawing
 from normscope.views.plotting.figure_file import check_ending, is_image, write_figure
 from normscope.views.plotting.standalone import Look, standalone
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Results are recognised by the name of their class: importing some of the classes would load torch.
 DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
-    "Ablations": drawings.of_ablations,
+    "Ablations": network_drawings.of_ablations,
     "Audit": drawings.of_audit,
     "Automaton": automata_drawings.of_automaton,
     "Backtest": drawings.of_backtest,
@@ -33,19 +33,19 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Forecast": drawings.of_forecast,
     "GroupFits": drawings.of_group_fits,
     "GrowthFit": drawings.of_growth_fit,
-    "Heads": drawings.of_heads,
-    "Homogeneity": drawings.of_homogeneity,
-    "LookAhead": drawings.of_look_ahead,
+    "Heads": network_drawings.of_heads,
+    "Homogeneity": network_drawings.of_homogeneity,
+    "LookAhead": network_drawings.of_look_ahead,
     "NetworkAutomaton": automata_drawings.of_network_automaton,
     "NormBudget": drawings.of_norm_budget,
     "NormBudgets": drawings.of_norm_budgets,
     "Run": drawings.of_run,
-    "SaturatedTask": drawings.of_saturated_task,
-    "Saturation": drawings.of_saturation,
-    "SaturationAndHeads": drawings.of_saturation_and_heads,
+    "SaturatedTask": network_drawings.of_saturated_task,
+    "Saturation": network_drawings.of_saturation,
+    "SaturationAndHeads": network_drawings.of_saturation_and_heads,
     "Series": drawings.of_series,
     "SeriesSet": drawings.of_series_set,
-    "Similarity": drawings.of_similarity,
+    "Similarity": network_drawings.of_similarity,
     "SweepResult": drawings.of_sweep_result,
     "TrainResult": drawings.of_train_result,
 }

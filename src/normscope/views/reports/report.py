@@ -27,7 +27,7 @@ from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm
 from normscope.theory.places.run_places import is_sweep
 from normscope.theory.training_results import training_results
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
-from normscope.views.figures.network import heads, saturation
+from normscope.views.figures.network import effects, heads, saturation
 from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.offline_file import check_place
 from normscope.views.page.page import provenance, write
@@ -35,6 +35,7 @@ from normscope.views.page.page_parts import Page, Section, Stage
 from normscope.views.reports import advice, alarms, doubts, inventory, summary, sweep
 from normscope.words import printable
 
+MEASURED_TABLES = ("weight", "saturation", "head", "attention", "activation")
 SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete", "differing")
 
 
@@ -134,7 +135,7 @@ def _stages(run: Run) -> list[str]:
     """Every stage in which anything was measured."""
     if has_only_norms(run):
         return [""]
-    tables = " UNION ".join(f"SELECT stage FROM {name}" for name in ("weight", "saturation", "head"))
+    tables = " UNION ".join(f"SELECT stage FROM {name}" for name in MEASURED_TABLES)
     return [row[0] for row in run.query(f"{tables} ORDER BY stage")]
 
 
@@ -144,13 +145,15 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         found = _network_sections(run, name)
         rest = [replace(section, sentences=section.sentences[1:]) for section in found]
         first = [sentence for part in found for sentence in part.sentences[:1]]
-        return Stage(printable(name), first, [], rest, found_wrong)
+        shown = effects.section(run, name, None)
+        return Stage(printable(name), first, [], [*([shown] if shown else []), *rest], found_wrong)
     total, layers, roles = (group(run, by=by, stage=name) for by in ("total", "layer", "role"))
     results = run_results(run, name, total)
     sections: Sequence[Section | None] = [
         *advice.sections(results.advice),
         alarms.section(run, name),
         growth.section(results.norms, results.fit, results.no_fit),
+        effects.section(run, name, results.norms),
         groups.section(layers, roles, results.layer_fits),
         direction.section(total, layers),
         *_budget(results),
@@ -170,6 +173,7 @@ def _training(run: Run) -> Stage:
     found: Sequence[Section | None] = [
         *advice.sections(results.advice),
         growth.section(results.norms, results.fit, results.no_fit),
+        effects.section(run, "", results.norms),
         *_forecast(results),
         *_network_sections(run, ""),
         training.section(run, ""),

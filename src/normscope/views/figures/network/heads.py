@@ -10,16 +10,20 @@ from typing import Any
 from normscope.rows import step_key
 from normscope.run import HeadRow, Run
 from normscope.table import Value
+from normscope.theory.effects.measured_steps import measured_steps, of_one_way
 from normscope.theory.measures.head_changes import changes_over_steps
 from normscope.views.figures.network.head_changes import change_maps, change_table, flow_figure
 from normscope.views.figures.network.head_map import TYPES, has_several_modules, head_name, map_figure
 from normscope.views.figures.network.head_reader import reader_figure
+from normscope.views.figures.network.measured_by import left_out_sentence, way_sentence
 from normscope.views.figures.network.predictions import ablation_figure, task_figure
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, json_numbers, plural
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, balanced
 from normscope.views.page.stage_rows import stage_rows
 from normscope.words import joined, printable
+
+SAME_POSITIONS = 0.05  # a histogram of numbers that differ by less is one bar
 
 
 def section(run: Run, stage: str) -> Section | None:
@@ -28,15 +32,18 @@ def section(run: Run, stage: str) -> Section | None:
     if not rows:
         return None
     last = [row for row in rows if row.step == rows[-1].step]
+    measured = measured_steps(run, stage)
+    line, others = of_one_way(rows, measured)
     reader = reader_figure(run, last)
     parts: list[SectionPart] = [
         map_figure(last, reader.key if reader else ""),
         *([reader] if reader else []),
-        *_changes(rows, last),
+        *_changes(line, last),
         *_predictions(run, step_key(last[0].stage, last[0].step)),
         _table(last),
     ]
-    return Section("heads", "Attention heads", _sentences(rows, last), parts)
+    ways = way_sentence(measured.by(last[0].step)) + left_out_sentence(measured.by(line[0].step), others)
+    return Section("heads", "Attention heads", [*_sentences(line, last), *ways], parts)
 
 
 def _predictions(run: Run, key: str) -> list[SectionPart]:
@@ -49,15 +56,16 @@ def _predictions(run: Run, key: str) -> list[SectionPart]:
 
 def _changes(rows: Sequence[HeadRow], last: Sequence[HeadRow]) -> list[SectionPart]:
     """How many positions the heads attend to and, of a series, which heads changed type."""
-    positions = position_figure(last)
-    found = changes_over_steps(rows)
-    if not found:
-        return [*balanced([positions])]
-    first = [row for row in rows if row.step == found[0].first]
+    differ = max(row.positions for row in last) - min(row.positions for row in last) > SAME_POSITIONS
+    positions = [position_figure(last)] if differ else []
+    found = [changes for changes in changes_over_steps(rows) if changes.heads or changes.missing]
+    if not found:  # one map shows the types of all steps
+        return [*balanced(positions)]
+    first, end = ([row for row in rows if row.step == step] for step in (found[0].first, found[0].last))
     table = change_table(found[0])
     figures = [
-        *change_maps(found[0], first, last),
-        *balanced([flow_figure(found[0]), *_over_training(rows), positions]),
+        *change_maps(found[0], first, end),
+        *balanced([flow_figure(found[0]), *_over_training(rows), *positions]),
     ]
     return [*figures, *([table] if table else [])]
 

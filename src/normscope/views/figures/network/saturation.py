@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from normscope.run import Run, SaturationRow
+from normscope.theory.effects.measured_steps import MeasuredSteps, measured_steps, of_one_way
 from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
 from normscope.views.figures.network.homogeneity import COSINE_AXIS, scaling_figure
+from normscope.views.figures.network.measured_by import left_out_sentence, way_sentence
 from normscope.views.figures.network.similarity import similarity_figures, stack_of
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number, plural
@@ -25,12 +27,28 @@ def section(run: Run, stage: str) -> Section | None:
     rows = stage_rows(run, SaturationRow, stage, "step, layer, module")
     curves = run.artifacts("scaling-curve") if stage == (run.stages() or [stage])[0] else {}
     last = [row for row in rows if row.step == rows[-1].step]
-    figures = [layer_figure(last), *_over_training(rows)] if rows else []
+    measured = measured_steps(run, stage)
+    line, others = of_one_way(rows, measured)
+    figures = [layer_figure(last), *_over_training(line)] if rows else []
     figures += similarity_figures(run, stage)
     if curves:
         figures.append(scaling_figure(curves))
     parts: list[SectionPart] = [*balanced(figures), *([_table(last)] if last else [])]
-    return Section("saturation", "Saturation", _sentences(last), parts) if parts else None
+    sentences = [*_sentences(last), *_ways(last, line, others, measured)]
+    return Section("saturation", "Saturation", sentences, parts) if parts else None
+
+
+def _ways(
+    last: Sequence[SaturationRow],
+    line: Sequence[SaturationRow],
+    others: Sequence[int],
+    measured: MeasuredSteps,
+) -> list[str]:
+    """How the last step was measured, and which steps were measured another way than those of the lines."""
+    if not last:
+        return []
+    said = way_sentence(measured.by(last[0].step), [row.tokens for row in last])
+    return said + left_out_sentence(measured.by(line[0].step), others)
 
 
 def _sentences(last: Sequence[SaturationRow]) -> list[str]:

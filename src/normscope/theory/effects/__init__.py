@@ -1,0 +1,1 @@
+"""What growth does to the network: attention, saturation and activations over the steps, beside the norm."""

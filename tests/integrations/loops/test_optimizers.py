@@ -75,3 +75,13 @@ def test_every_number_is_that_of_the_loop(make: Make, tmp_path: Path) -> None:
     watched, witness = train(make, tmp_path / "run.db")
     assert_rows(tmp_path / "run.db", witness.rows)
     watched.assert_same(train(make, None)[0])
+
+
+def test_a_step_that_only_makes_the_state_of_the_optimizer_is_not_counted(tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model = tiny()
+    optimizer = torch.optim.AdamW(trained(model), lr=0.01)
+    with Monitor(model, optimizer, tmp_path / "run.db", every(1)) as monitor:
+        assert get_optimizer_state_dict(model, optimizer)["state"]  # torch calls step with a rate of 0
+        assert monitor.step == 0

@@ -18,6 +18,7 @@ from normscope.lab.training import checkpointing
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.checkpointing import load_model
 from normscope.lab.training.train import train
+from normscope.rows import LIVE_PROBES, ActivationRow, AttentionRow
 from normscope.run import HeadRow, Run, SaturationRow, ScalarRow, WeightRow
 from normscope.schedule import Every, Logarithmic
 from normscope.weights.scan.scan import scan
@@ -294,8 +295,12 @@ def test_observing_saturation_and_updates_changes_nothing(plain, tmp_path):
     assert contents(watched.checkpoints) == contents(plain.checkpoints)
     with Run(watched.run) as run:
         layers, heads, weights = (run.table(kind) for kind in (SaturationRow, HeadRow, WeightRow))
-    assert set(layers["step"]) == {0, 20, 40} == set(heads["step"])
-    assert len(heads) == 3 * 2
+        logits, states = (run.table(kind) for kind in (AttentionRow, ActivationRow))
+        probes = set(run.artifacts(LIVE_PROBES))
+    assert probes == {"0", "20", "40"}
+    for table in (layers, heads, logits, states):
+        assert set(table["step"]) == {0, 20, 40}
+    assert len(heads) == len(logits) == 3 * 2
     measured = set(zip(weights["step"], weights["prev_step"], strict=True))
     assert {(10, 9), (40, 39)} <= measured  # live: one step
     assert {(1, 0), (2, 1), (40, 32)} <= measured  # from the checkpoints

@@ -19,16 +19,17 @@ from normscope.network.recording import head_rows, saturation_rows
 from normscope.network.running.batches import sample
 from normscope.network.watching.block_lists import find_blocks
 from normscope.rows import LIVE_PROBES, SATURATION_ERRORS
+from normscope.run import Row
 from normscope.schedule import NEVER, Schedule
 
 
 def observers(config: TrainConfig) -> list[Callback]:
     """Return the callbacks that a config asks for."""
     found: list[Callback] = []
+    if config.monitor != NEVER:  # first: it deletes what an earlier training left, see SaturationObserver
+        found.append(MonitorObserver(config.monitor))
     if config.saturation != NEVER:
         found.append(SaturationObserver(config.saturation))
-    if config.monitor != NEVER:
-        found.append(MonitorObserver(config.monitor))
     return found
 
 
@@ -41,10 +42,15 @@ class SaturationObserver(Callback):
     The parameters are scaled in place and restored bit for bit, so training is not affected. A model that
     cannot be measured, such as one with infinite parameters, leaves a note in the run file: it may be the
     last result of a long training.
+
+    What was measured is written with the first state that is saved after it, when a monitor has deleted what
+    an earlier training left in the file.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
+        self._rows: list[Row] = []
+        self._notes: dict[int, dict[str, list[str]]] = {}
 
     def on_start(self, trainer: Trainer) -> None:
         """Measure the untrained network too: later steps are compared with it."""
@@ -63,6 +69,25 @@ class SaturationObserver(Callback):
         if trainer.step in self._schedule or trainer.step == trainer.config.steps:
             self._measure(trainer)
 
+    def on_save(self, trainer: Trainer) -> None:
+        """Write what was measured."""
+        if trainer.step > 0:
+            self._write(trainer)
+
+    def on_end(self, trainer: Trainer) -> None:
+        """Write what was measured before training failed."""
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        if not self._rows:
+            return
+        with trainer.run.transaction():
+            trainer.run.write(self._rows)
+            for step, note in self._notes.items():
+                trainer.run.set_artifact(LIVE_PROBES, str(step), note)
+        self._rows.clear()
+        self._notes.clear()
+
     def _measure(self, trainer: Trainer) -> None:
         parts = {
             "saturation": self._measure_limit,
@@ -80,17 +105,16 @@ class SaturationObserver(Callback):
 
     def _measure_limit(self, trainer: Trainer) -> None:
         found = saturation_and_heads(trainer.model, self._batches)
-        trainer.write(saturation_rows(found.saturation, trainer.step))
-        trainer.write(head_rows(found.heads, trainer.step))
-        with trainer.run.transaction():
-            trainer.run.set_artifact(LIVE_PROBES, str(trainer.step), {"warnings": list(found.messages)})
+        self._rows += saturation_rows(found.saturation, trainer.step)
+        self._rows += head_rows(found.heads, trainer.step)
+        self._notes[trainer.step] = {"problems": [], "warnings": list(found.messages)}
 
     def _measure_activations(self, trainer: Trainer) -> None:
         passing = PlainPass(trainer.model, find_blocks(trainer.model, sample(self._batches)))
         for batch in self._batches:
             passing.run(batch)
-        trainer.write(passing.attention_rows(trainer.step))
-        trainer.write(passing.activation_rows(trainer.step))
+        self._rows += passing.attention_rows(trainer.step)
+        self._rows += passing.activation_rows(trainer.step)
 
     def _measure_task(self, trainer: Trainer) -> None:
         config = trainer.config

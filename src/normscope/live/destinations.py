@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from normscope.live.alarms.alarms import Alarm
-from normscope.live.monitor_options import Describes, Finishes, LoggedValues, Logger, OnAlarm
+from normscope.live.monitor_options import Describes, Finishes, LoggedValues, Logger
 from normscope.live.writing.outbox import Outbox
 
 log = logging.getLogger("normscope")
@@ -44,7 +44,7 @@ def logger_outbox(logger: Logger, scope: str) -> Outbox[Logged | None]:
     return Outbox(deliver, name, batch=1)
 
 
-def alarm_outbox(tell: OnAlarm) -> Outbox[Alarm]:
+def alarm_outbox(tell: Callable[[Alarm], object]) -> Outbox[Alarm]:
     """Calls the function in a thread of its own, once per alarm, whether it fails or not."""
 
     def deliver(alarms: Sequence[Alarm]) -> None:

@@ -24,7 +24,7 @@ log = logging.getLogger("normscope")
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionSeen:
     """What was seen of the heads at one step."""
 
     rows: Sequence[AttentionRow]
@@ -37,7 +37,7 @@ class Restart:
     measures: LiveMeasures | None = None
 
 
-Observation = Record | Scalars | Attention | Restart
+Observation = Record | Scalars | AttentionSeen | Restart
 
 
 class Observer:
@@ -76,7 +76,7 @@ class Observer:
             return self._detector.check(self._measures.summary(item))
         if isinstance(item, Scalars):
             return self._detector.check_scalars(item.step, item.values)
-        if isinstance(item, Attention):
+        if isinstance(item, AttentionSeen):
             return self._detector.check_attention(item.rows)
         self._measures = item.measures or self._measures
         self._detector.restart()

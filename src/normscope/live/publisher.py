@@ -10,7 +10,7 @@ from normscope.live.alarms.alarms import CRITICAL, Alarm
 from normscope.live.destinations import Logged, alarm_outbox, logger_outbox
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.monitor_options import Finishes, LoggedValues, MonitorOptions
-from normscope.live.observer import Attention, Observer, Restart
+from normscope.live.observer import AttentionSeen, Observer, Restart
 from normscope.live.probing.logged_values import network_values
 from normscope.live.writing.journal import Journal
 from normscope.live.writing.journal_entries import JournalEntry, NetworkRows, Note, Record, Scalars
@@ -91,7 +91,7 @@ class Publisher:
             box.put(Logged(found.step, lambda: values))
         attention = [row for row in found.rows if isinstance(row, AttentionRow)]
         if self._observer is not None and attention:
-            self._observer.put(Attention(attention))
+            self._observer.put(AttentionSeen(attention))
 
     def _raise(self, alarm: Alarm) -> None:
         level = logging.ERROR if alarm.severity == CRITICAL else logging.WARNING

@@ -209,13 +209,13 @@ class TrainingWatch:
     # -- recording -------------------------------------------------------------------
 
     def _plan_step(self) -> None:
-        """Decide whether the next step will be recorded; until then, no hooks and no copies are kept."""
+        """Decide whether the next step is recorded; until then, no hooks and no large copies are kept."""
         self._due = self.pace.due(self.step + 1)
-        if not self._due:
+        if self._due:
+            self.subject.arm(self.options.gradients, self.options.alarms)
+        else:
             self.subject.disarm()
             self.subject.recorder.release()
-        else:
-            self.subject.arm(self.options.gradients, self.options.alarms)
         self._network.plan(self._due)
 
     def _begin(self, unchanged: bool = True) -> None:

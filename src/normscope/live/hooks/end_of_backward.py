@@ -29,6 +29,7 @@ class EndOfBackward:
         self._reached: list[Tensor] = []
         self._last_pass = -1
         self._hooked: list[bool] = []
+        self._armed = False
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._at_end, self._after_others = untraced(self._queue_measure), untraced(self._end)
         never_compiled(EndOfBackward._accumulated)
@@ -38,15 +39,22 @@ class EndOfBackward:
         trainable = [p.requires_grad for p in self._parameters]
         if trainable != self._hooked:
             self.disarm()
-            self._hooked = trainable
             hooked = [p for p in self._parameters if p.requires_grad and p.is_leaf]
             self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in hooked]  # type: ignore[no-untyped-call]
+            self._hooked = trainable
+        elif not self._armed:  # the hooks as before: to make handles anew takes a hundred times as long
+            for handle in self._handles:
+                hooks = handle.hooks_dict_ref()
+                if hooks is not None:
+                    hooks[handle.id] = self._accumulated
+        self._armed = True
 
     def disarm(self) -> None:
-        """Remove the hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._hooked, self._reached = [], [], []
+        """Remove the hooks; their handles are kept."""
+        if self._armed:
+            for handle in self._handles:
+                handle.remove()
+        self._armed, self._reached = False, []
 
     def _accumulated(self, parameter: Tensor) -> None:
         """Note the parameter, and queue one callback per backward pass."""

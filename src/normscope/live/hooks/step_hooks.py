@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
@@ -31,17 +32,37 @@ class StepHooks:
     """Calls `before` and `after` at the steps of the known optimizers, and `other` after those of others."""
 
     def __init__(self, before: Hook, after: Hook, other: Callable[[Optimizer], None]) -> None:
-        self._before, self._after = untraced(_outermost(before)), untraced(_outermost(after))
+        self._begin, self._end = before, after
+        self._before, self._after = untraced(self._begins), untraced(self._ends)
         self._handles: dict[int, list[RemovableHandle]] = {}
         self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._open: set[int] = set()  # the ids of optimizers that are in a step
+        self._left_out: list[int] = []  # those of steps under way that do not count
         tell = weakref.WeakMethod(other)
 
-        def stepped(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def stepped(optimizer: Optimizer, *_: Any) -> None:
             call = tell()  # the global list of hooks must not keep a monitor alive
-            if call is not None and optimizer not in self._known:
+            if call is not None and optimizer not in self._known and _counts(optimizer):
                 call(optimizer)
 
-        self._global = register_optimizer_step_post_hook(untraced(_outermost(stepped)))
+        self._global = register_optimizer_step_post_hook(untraced(stepped))
+
+    def _begins(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = id(optimizer)
+        if (key in self._open or _rate(optimizer) == 0) and not _counts(optimizer):
+            self._left_out.append(key)
+            return None
+        if self._left_out:  # of a step that raised an error
+            self._left_out = [each for each in self._left_out if each != key]
+        self._open.add(key)
+        return self._begin(optimizer, args, kwargs)
+
+    def _ends(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._left_out and self._left_out[-1] == id(optimizer):
+            self._left_out.pop()
+            return
+        self._open.discard(id(optimizer))
+        self._end(optimizer, args, kwargs)
 
     def add(self, optimizer: Optimizer) -> None:
         """Call the hooks at this optimizer's steps."""
@@ -68,26 +89,30 @@ class StepHooks:
         self._global.remove()
 
 
-def _outermost(hook: Hook) -> Hook:
-    """The hook, not called for a step inside a step of the same optimizer, or one that trains nothing.
+def _counts(optimizer: Optimizer) -> bool:
+    """Whether the step that is calling hooks is not inside another of the same optimizer, and trains.
 
     Where the step of a class calls that of its base class, torch calls the hooks for both.
     """
+    frame, steps = sys._getframe(1), 0
+    for _ in range(FRAMES):
+        if frame.f_code is _HOOKED_STEP and frame.f_locals.get("self") is optimizer:
+            steps += 1
+        elif frame.f_code.co_name in NO_STEPS:
+            return False
+        caller = frame.f_back
+        if caller is None or steps > 1:
+            break
+        frame = caller
+    return steps <= 1
 
-    def call(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        frame, steps = sys._getframe(1), 0
-        for _ in range(FRAMES):
-            if frame.f_code is _HOOKED_STEP and frame.f_locals.get("self") is optimizer:
-                steps += 1
-            elif frame.f_code.co_name in NO_STEPS:
-                return None
-            caller = frame.f_back
-            if caller is None or steps > 1:
-                break
-            frame = caller
-        return hook(optimizer, args, kwargs) if steps <= 1 else None
 
-    return call
+def _rate(optimizer: Optimizer) -> float:
+    """The learning rate of the first group, where it can be read without waiting for a device."""
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    if isinstance(rate, Tensor):
+        return 0.0 if rate.is_cpu and not rate.any() else 1.0
+    return 1.0 if rate is None else float(rate)
 
 
 def with_closure(

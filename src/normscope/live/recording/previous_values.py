@@ -12,6 +12,9 @@ from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, copy
 
 Indices = NDArray[np.int64]
 
+LITTLE = 16 << 20
+"""Bytes of copies that are kept between records."""
+
 
 class PreviousValues:
     """θ′ of each parameter, copied once per record: before its first step, however many follow."""
@@ -23,6 +26,7 @@ class PreviousValues:
         self._freed, self._any_freed = np.zeros(size, dtype=bool), False
         self._unknown = np.zeros(size, dtype=bool)
         self._lists: dict[int, tuple[Indices, TensorList]] = {}
+        self._bytes: int | None = None
         self._fitting: tuple[TensorList, TensorList, int] | None = None
         """Copies that fit to tensors, while those are of these kinds."""
 
@@ -66,6 +70,14 @@ class PreviousValues:
         if chosen is not None:
             self._freed[chosen], self._taken[chosen], self._any_freed = True, False, True
         self._lists.clear()
+        self._bytes = None
+
+    def free_if_large(self) -> None:
+        """Free the memory between records, unless it is little: to make small tensors anew takes longer."""
+        if self._lists and self._bytes is None:
+            self._bytes = sum(copy.nbytes for copy in self._copies if copy is not None)
+        if (self._bytes or 0) > LITTLE:
+            self.free()
 
     def _copy_at(self, index: int) -> Tensor:
         copy = self._copies[index]
@@ -78,6 +90,7 @@ class PreviousValues:
             for i, tensor in zip(chosen.tolist(), listed(tensors), strict=True):
                 self._copies[i] = _memory_for(tensor, self._copies[i])
             self._lists.clear()
+            self._bytes = None
         copy_into(self.of(chosen), tensors, self._cache)
 
     def _fits(self, copies: TensorList, tensors: Tensors) -> bool:

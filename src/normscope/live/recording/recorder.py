@@ -130,8 +130,8 @@ class Recorder:
             self._previous.free(part.indices)
 
     def release(self) -> None:
-        """Free the copies of θ′."""
-        self._previous.free()
+        """Free the copies of θ′ until the next record, if they are large."""
+        self._previous.free_if_large()
 
     # -- the record ------------------------------------------------------------------------
 

@@ -59,10 +59,11 @@ class AlarmParts:
             before = np.maximum(sumsq - 2 * dot - delta, 0.0)
             alignment = dot / np.sqrt(before * delta)
             rates = lr / present[:, 4]
+            growth = -0.5 * np.log(before / sumsq)
         bad = record.values[:, NONFINITE]
         return RecordSummary(
             record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates,
-            self._frozen(record),
+            growth, self._frozen(record),
             nonfinite=self._nonfinite(record) if np.nan_to_num(bad).any() else None,
             forward=record.forward,
             gradients_known=bool(record.column("gradients").any()),

@@ -18,7 +18,7 @@ LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to
 LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
 LAW_RECORDS = 3  # records in a row that must be off the law
 RUNAWAY_RECORDS, RUNAWAY = 18, 0.3  # log growth within so many records
-BEYOND_DOUBT = 0.36  # log growth that a loss that improves does not excuse
+EXPLAINED = 0.5  # share of the growth that the optimizer's updates must explain for a good loss to excuse it
 EARLY, EARLY_FACTOR = 48, 6.0  # records in which momentum and fresh parameters make growth look exponential
 STEEP = 1.0  # and log growth per log step: a power law with a smaller exponent is ordinary
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
@@ -110,10 +110,11 @@ class Runaway:
         if not (growth > 0.5 * limit).any():
             return
         convex = _convexity(first, middle, last)
-        improved = loss.improved_since(first.step)
+        excused = bool(loss.values) and not loss.worsened_since(first.step)
+        explained = last.explained - first.explained
         for i in np.flatnonzero((growth > 0.5 * limit) & (convex > CONVEX)).tolist():
             name, own = now.parts.names[i], float(growth[i])
-            if improved and (own < BEYOND_DOUBT or past.seen < EARLY):
+            if excused and not explained[i] < EXPLAINED * own:
                 continue
             text = (
                 f"the norm of {name} grows exponentially: by {np.expm1(own):.1%} since step {first.step}, "
@@ -150,7 +151,8 @@ class FastLayer:
         before, offset = past.records[-2 * RECENT], len(now.parts.scopes)
         growth = (past.records[-1].log_norm - before.log_norm)[offset:]
         growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
-        limit = LAYER_EARLY if past.seen < EARLY else LAYER_GROWTH
+        steep = STEEP * float(np.log(now.step / max(1, before.step)))
+        limit = LAYER_EARLY if past.seen < EARLY else max(LAYER_GROWTH, steep)
         fast = np.flatnonzero(growth > 0.5 * limit)
         sizes = np.exp(before.log_norm[offset:])
         typical = float(np.median(sizes[now.parts.layers])) if len(fast) else 0.0

@@ -1,6 +1,6 @@
 """The alarm table: healthy trainings that stay silent, faults that are found and after how many records.
 
-python -m benchmarks.alarms [--kept-apart] [--seeds N] [--only WORD] [--part healthy|faults]
+python -m benchmarks.alarms [--set tuned|kept-apart|fresh] [--seeds N] [--only WORD] [--part healthy|faults]
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ import torch
 from benchmarks.alarm_table import faults, healthy
 from benchmarks.alarm_table.training import Case, run
 
+SETS = {
+    "tuned": (healthy.TUNED, faults.TUNED),
+    "kept-apart": (healthy.KEPT_APART, faults.KEPT_APART),
+    "fresh": (healthy.FRESH, faults.FRESH),
+}
 WITHIN = 20
 """Records within which a fault is to be found."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kept-apart", action="store_true", help="the trainings that thresholds did not see")
+    parser.add_argument("--set", choices=SETS, default="tuned", help="thresholds did not see `fresh`")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of each healthy training")
     parser.add_argument("--only", default="", help="cases whose name has this word")
     parser.add_argument("--part", choices=("healthy", "faults"), help="only one half of the table")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    quiet = healthy.KEPT_APART if given.kept_apart else healthy.TUNED
-    faulty = faults.KEPT_APART if given.kept_apart else faults.TUNED
+    quiet, faulty = SETS[given.set]
     if given.part != "faults":
         silent(quiet, given.seeds, given.only)
     if given.part != "healthy":

@@ -186,13 +186,13 @@ def variants(
         every = getattr(options.get("schedule"), "n", 1)
         begins = 100 + 7 * i if every == 1 else every * (60 + i)
         case = Case(
-            name, build, begins + 25 * every, seed=seed + i, fault=each, begins=begins, **(more | options)
+            name, build, begins + 40 * every, seed=seed + i, fault=each, begins=begins, **(more | options)
         )
         yield fault, kinds, case
 
 
 GROWTH = ("growth", "layer", "law")
-CLIMB = ("loss-climb", "loss-spike", "loss-nonfinite", "nonfinite")
+DIVERGES = ("loss-climb", "loss-spike", "loss-nonfinite", "nonfinite", "growth")
 
 
 def table(seed: int) -> list[Named]:
@@ -244,7 +244,7 @@ def table(seed: int) -> list[Named]:
         *variants("one step's loss is multiplied", ("loss-spike",), [loss_times(f) for f in spikes], seed),
         *variants("one step's gradient is multiplied", ("gradient-spike",), jumped, seed, logged=False),
         *variants("a layer gets no gradient", ("dead",), dead, seed),
-        *variants("the loss climbs", CLIMB, climbs, seed),
+        *variants("training diverges: ascent, or a rate 100 to 1000 times too high", DIVERGES, climbs, seed),
         *variants("NaN or infinity", ("nonfinite", "loss-nonfinite"), nans, seed),
         *variants("the gradient drifts, not logged", ("drift",), drifts, seed, logged=False),
         *variants("the parameters are changed at once", ("law",), moved, seed),
@@ -253,3 +253,4 @@ def table(seed: int) -> list[Named]:
 
 TUNED = table(0)
 KEPT_APART = table(103)
+FRESH = table(216)

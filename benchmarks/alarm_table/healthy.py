@@ -148,6 +148,8 @@ def adafactor(lr: float) -> Optimize:
     return lambda parameters: torch.optim.Adafactor(parameters, lr=lr)
 
 
+bfloat_encoder = language(build=lambda: Encoder().to(torch.bfloat16), optimize=adamw(1e-3))
+
 TUNED = (
     Case("transformer, AdamW", language()),
     Case("transformer, AdamW, warmup and cosine, clipping", language(rate=cosine(30, 300), clip=1.0)),
@@ -244,4 +246,23 @@ KEPT_APART = (
     Case("weight decay 3, cosine", language(optimize=adamw(3e-3, 3.0), rate=cosine(10, 300)), seed=68),
     Case("cyclic rate", language(rate=lambda s: 0.55 + 0.45 * math.sin(s / 15)), 400, seed=69),
 )
-"""Looked at once, after the thresholds were chosen: other kinds and other seeds."""
+"""Other kinds and other seeds, looked at after that; two of them led to changes."""
+
+FRESH = (
+    *(case.with_seed(300) for case in (*TUNED[::2], *KEPT_APART[::2])),
+    Case("brackets, Muon", language(brackets, optimize=lambda p: Muon(p, lr=0.005)), seed=401),
+    Case(
+        "copies, Lion", language(copies, optimize=lambda p: Lion(p, lr=4e-4, weight_decay=0.0)), 300, seed=402
+    ),
+    Case(
+        "copies, SGD, post norm", language(copies, lambda: transformer(norm="post"), sgd(0.1)), 300, seed=403
+    ),
+    Case("encoder, Adafactor", language(build=Encoder, optimize=adafactor(0.01), rate=warm(20)), seed=404),
+    Case("bfloat16 encoder, every 3rd", bfloat_encoder, 300, ns.every(3), seed=405),
+    Case(
+        "addition, Lion", addition(lambda p: Lion(p, lr=3e-4, weight_decay=1.0)), 800, ns.every(4), seed=406
+    ),
+    Case("convolutions, Muon", picture_classes(lambda p: Muon(p, lr=0.003)), seed=407),
+    Case("autoencoder, SGD", autoencoder(sgd(1e-4)), seed=408),
+)
+"""Looked at once, at the end."""

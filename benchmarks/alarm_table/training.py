@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -86,12 +88,28 @@ class Outcome:
         return min(counts, default=None)
 
 
+class _Failures(logging.Handler):
+    """Keeps what the monitor logs about its own failures: a training that was not judged is not silent."""
+
+    def __enter__(self) -> Self:
+        self.messages: list[str] = []
+        logging.getLogger("normscope").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("normscope").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if " failed" in record.getMessage():
+            self.messages.append(record.getMessage())
+
+
 def run(case: Case) -> Outcome:
     """Train, and collect the alarms."""
     torch.manual_seed(case.seed)
     training = case.build(case.seed)
     alarms: list[ns.Alarm] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _Failures() as failures:
         path = Path(folder) / "run.db"
         optimizers = list(training.optimizers)
         with ns.Monitor(training.model, optimizers, path, case.schedule, on_alarm=alarms.append) as monitor:
@@ -101,6 +119,8 @@ def run(case: Case) -> Outcome:
                 loss = training.step(step)
                 if case.logged:
                     monitor.log(loss=loss)
+        if failures.messages:
+            raise RuntimeError(f"the monitor failed: {failures.messages}")
     recorded = list(case.schedule.steps(case.steps))
     counted = [
         (a, sum(1 for s in recorded if case.begins <= s <= a.step) if case.begins else 0) for a in alarms

@@ -39,8 +39,8 @@ def ordinary(steps: Iterable[int]) -> list[RecordSummary]:
         norm = whole * (100 + step) ** 0.5 * (1 + 1e-3 * noise.normal())
         gradient = whole * (2 + 5 * math.exp(-step / 50)) * (1 + 0.1 * noise.normal())
         alignment = np.full(size, 0.05 + 0.02 * noise.normal())
-        lr, frozen = np.full(size, 1e-3), np.zeros(size, dtype=bool)
-        found.append(RecordSummary(step, PARTS, norm, gradient, alignment, lr, frozen))
+        lr, frozen, still = np.full(size, 1e-3), np.zeros(size, dtype=bool), np.zeros(size)
+        found.append(RecordSummary(step, PARTS, norm, gradient, alignment, lr, still, frozen))
     return found
 
 

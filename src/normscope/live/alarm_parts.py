@@ -45,25 +45,33 @@ class AlarmParts:
         member = [[float(member[k]) for _, member in units] for k in range(len(inside))]
         member += [[float(own == name) for own, _ in units] for name in names]
         self._member = np.array(member).reshape(len(member), len(units))
+        counts = np.add.reduceat(np.ones((len(order), len(SUMMED))), self._starts, axis=0)
+        self._complete = self._member @ counts
+        self._none_frozen = np.zeros(len(member), dtype=bool)
         self._columns = np.array([COLUMNS.index(name) for name in SUMMED])
 
     def summary(self, record: Record) -> RecordSummary:
         """The record by parts."""
         values = record.values[self._order[:, None], self._columns]
         missing = np.isnan(values)
-        present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=0)
+        present = self._complete
+        if missing.any():
+            values = np.where(missing, 0.0, values)
+            present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=0)
         with np.errstate(all="ignore"):  # an infinite learning rate, a part without values
-            sums = self._member @ np.add.reduceat(np.where(missing, 0.0, values), self._starts, axis=0)
-            sums[present == 0] = np.nan
+            sums = self._member @ np.add.reduceat(values, self._starts, axis=0)
+            if present is not self._complete:
+                sums[present == 0] = np.nan
             sumsq, dot, delta, gradient, lr = sums.T
             before = np.maximum(sumsq - 2 * dot - delta, 0.0)
             alignment = dot / np.sqrt(before * delta)
             rates = lr / present[:, 4]
-        bad = record.values[:, NONFINITE]
+            growth = -0.5 * np.log(before / sumsq)
+        bad = any((record.values[:, i] > 0).any() for i in NONFINITE)
         return RecordSummary(
             record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates,
-            self._frozen(record),
-            nonfinite=self._nonfinite(record) if np.nan_to_num(bad).any() else None,
+            growth, self._frozen(record),
+            nonfinite=self._nonfinite(record) if bad else None,
             forward=record.forward,
             gradients_known=bool(record.column("gradients").any()),
         )  # fmt: skip
@@ -71,7 +79,7 @@ class AlarmParts:
     def _frozen(self, record: Record) -> NDArray[np.bool_]:
         """The parts of which every tensor is frozen."""
         if not record.frozen:
-            return np.zeros(len(self._member), dtype=bool)
+            return self._none_frozen
         free = np.ones(len(self._names))
         free[list(record.frozen)] = 0.0
         found: NDArray[np.bool_] = self._member @ np.add.reduceat(free[self._order], self._starts) == 0

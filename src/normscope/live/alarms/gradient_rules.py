@@ -39,8 +39,8 @@ class GradientDrift:
         rows = [records[i] for i in (*range(oldest, oldest + RECENT), *range(-RECENT, 0))]
         for i, scope in enumerate(now.parts.scopes):
             own = [row.ratios[i] for row in rows]
-            if not all(map(math.isfinite, own)):
-                continue
+            if not max(own) - min(own) > 0.5 * math.log(DRIFT_UP) or not all(map(math.isfinite, own)):
+                continue  # most records end here
             before, after = median(own[:RECENT]), median(own[RECENT:])
             limit = math.log(DRIFT_UP) if after > before else math.log(DRIFT_DOWN)
             level = (after - before) / limit
@@ -99,6 +99,7 @@ class DeadGroup:
     _without: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     _longest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     _since: list[int] = field(default_factory=list)
+    _all_alive: bool = False
 
     def restart(self) -> None:
         """Forget which groups had gradients."""
@@ -118,8 +119,13 @@ class DeadGroup:
         with np.errstate(divide="ignore"):
             share = np.log(gradient / gradient.max())
         none = share < self._usual + DEAD_SHARE
+        if not none.any() and self._all_alive and not frozen.any():  # most records end here
+            self._alive += 1
+            self._usual += 0.1 * (share - self._usual)
+            return
         none &= self._alive >= DEAD_RECORDS
         self._note(now.step, share, none, frozen)
+        self._all_alive = not self._without.any() and bool(np.isfinite(self._usual).all())
         long = np.maximum(DEAD_RECORDS, 2 * self._longest + 1)
         for i in np.flatnonzero(2 * self._without >= long).tolist():
             level = float(self._without[i] / long[i])
@@ -130,6 +136,7 @@ class DeadGroup:
         self._usual = np.full(size, -np.inf)
         self._alive, self._without, self._longest = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self._since = [0] * size
+        self._all_alive = False
 
     def _note(self, step: int, share: Array, none: NDArray[np.bool_], frozen: NDArray[np.bool_]) -> None:
         none &= ~frozen

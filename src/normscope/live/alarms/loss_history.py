@@ -53,9 +53,17 @@ class LossHistory:
 
     def improved_since(self, step: int) -> bool:
         """Whether the loss is known and clearly smaller now than around this step."""
+        return self._fall_since(step) > BETTER * self.scale
+
+    def worsened_since(self, step: int) -> bool:
+        """Whether the loss is known and clearly larger now than around this step."""
+        return self._fall_since(step) < -BETTER * self.scale
+
+    def _fall_since(self, step: int) -> float:
+        if len(self.values) <= NEAR:
+            return 0.0
         known = zip(self.steps, self.values, strict=True)
         before = [value for at, value in known if at <= step][-NEAR:]
         if len(before) < 2:
             before = list(self.values)[:NEAR]
-        now = self.recent(NEAR)
-        return len(self.values) > NEAR and median(before) - median(now) > BETTER * self.scale
+        return median(before) - median(self.recent(NEAR))

@@ -14,8 +14,8 @@ FEWEST = 8  # losses that must be known before
 SPIKE_RANGES = 2.0  # a jump over the largest of the last losses, in ranges of them
 SPIKE_SCALE = 0.5  # and in losses at the beginning of the training
 CLIMB_RECORDS = 8
-CLIMB_RANGES = 1.5
-CLIMB_SCALE = 0.25
+CLIMB_RANGES = 1.0
+CLIMB_SCALE = 0.15
 
 
 class LossNotFinite:
@@ -82,7 +82,7 @@ class LossClimb:
             self._best, self._best_step = level, step
             self._best_range = max(known) - min(known)
         gained = (
-            min(0.5 * (past.scale - self._best), abs(self._best))
+            min(0.3 * (past.scale - self._best), abs(self._best))
             if past.scale > self._best
             else abs(self._best)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ import numpy as np
 from normscope.live.alarms.alarms import CRITICAL, Sign
 from normscope.live.alarms.loss_history import LossHistory
 from normscope.live.alarms.record_summary import Array, PastRecord, RecordHistory, RecordSummary
+from normscope.live.alarms.running_line import RunningLine
 
 WINDOW = 32  # records that the power law is fitted to
 RECENT = 8  # records that count as "now"
@@ -18,7 +19,7 @@ LAW_MARGIN = 0.01  # deviations from the law below this are ignored, relative to
 LAW_DEVIATIONS = 8.0  # and below this many standard errors of the prediction
 LAW_RECORDS = 3  # records in a row that must be off the law
 RUNAWAY_RECORDS, RUNAWAY = 18, 0.3  # log growth within so many records
-BEYOND_DOUBT = 0.36  # log growth that a loss that improves does not excuse
+EXPLAINED = 0.5  # share of the growth that the optimizer's updates must explain for a good loss to excuse it
 EARLY, EARLY_FACTOR = 48, 6.0  # records in which momentum and fresh parameters make growth look exponential
 STEEP = 1.0  # and log growth per log step: a power law with a smaller exponent is ordinary
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
@@ -32,7 +33,7 @@ class OffLaw:
     """The norm of a scope departs from the power law that its last records follow."""
 
     kind = "law"
-    _on_law: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
+    _on_law: dict[str, RunningLine] = field(default_factory=dict)
     _off_law: dict[str, int] = field(default_factory=dict)
 
     def restart(self) -> None:
@@ -44,19 +45,21 @@ class OffLaw:
         """A sign for each scope that is off its law."""
         if now.step < 1:
             return
-        t = float(np.log(now.step))
-        for scope, y in zip(now.parts.scopes, past.records[-1].log_norm.tolist(), strict=False):
-            if not np.isfinite(y):
+        t = math.log(now.step)
+        scopes = now.parts.scopes
+        for scope, y in zip(scopes, past.records[-1].log_norm[: len(scopes)].tolist(), strict=True):
+            if not math.isfinite(y):
                 continue
-            known = self._on_law.setdefault(scope, deque(maxlen=WINDOW))
-            expected, margin = _expected(known, t)
+            known = self._on_law.setdefault(scope, RunningLine(WINDOW))
+            expected, error = known.predict(t) if len(known) >= WINDOW // 2 else (0.0, math.inf)
+            margin = max(LAW_MARGIN, LAW_DEVIATIONS * error)
             if abs(y - expected) <= margin:
                 self._off_law[scope] = 0
-                known.append((t, y))
+                known.add(t, y)
                 continue
             self._off_law[scope] = self._off_law.get(scope, 0) + 1
             if self._off_law[scope] >= LAW_RECORDS:
-                yield _off_law(scope, np.exp(y), np.exp(expected), margin, len(known))
+                yield _off_law(scope, math.exp(y), math.exp(expected), margin, len(known))
                 known.clear()
                 self._off_law[scope] = 0
 
@@ -67,23 +70,6 @@ def _off_law(scope: str, norm: float, law: float, margin: float, number: int) ->
         f"but the last {number} records predict {law:.6g}"
     )
     return Sign("law", scope, text, {"norm": float(norm), "expected": float(law), "margin": margin})
-
-
-def _expected(known: Sequence[tuple[float, float]], at: float) -> tuple[float, float]:
-    """The log norm that a straight line in log t predicts, and the deviation from it that is ordinary."""
-    n = len(known)
-    if n < WINDOW // 2:
-        return 0.0, np.inf
-    ts, ys = np.array(known).T
-    level, middle = ys.mean(), ts.mean()
-    ts -= middle
-    ys -= level
-    square = ts.dot(ts)
-    slope = ts.dot(ys) / square
-    ys -= slope * ts
-    away = at - middle
-    error = np.sqrt(ys.dot(ys) / (n - 2) * (1 + 1 / n + away * away / square))
-    return float(level + slope * away), max(LAW_MARGIN, LAW_DEVIATIONS * float(error))
 
 
 class Runaway:
@@ -110,10 +96,11 @@ class Runaway:
         if not (growth > 0.5 * limit).any():
             return
         convex = _convexity(first, middle, last)
-        improved = loss.improved_since(first.step)
+        excused = bool(loss.values) and not loss.worsened_since(first.step)
+        explained = last.explained - first.explained
         for i in np.flatnonzero((growth > 0.5 * limit) & (convex > CONVEX)).tolist():
             name, own = now.parts.names[i], float(growth[i])
-            if improved and (own < BEYOND_DOUBT or past.seen < EARLY):
+            if excused and not explained[i] < EXPLAINED * own:
                 continue
             text = (
                 f"the norm of {name} grows exponentially: by {np.expm1(own):.1%} since step {first.step}, "
@@ -150,7 +137,8 @@ class FastLayer:
         before, offset = past.records[-2 * RECENT], len(now.parts.scopes)
         growth = (past.records[-1].log_norm - before.log_norm)[offset:]
         growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
-        limit = LAYER_EARLY if past.seen < EARLY else LAYER_GROWTH
+        steep = STEEP * float(np.log(now.step / max(1, before.step)))
+        limit = LAYER_EARLY if past.seen < EARLY else max(LAYER_GROWTH, steep)
         fast = np.flatnonzero(growth > 0.5 * limit)
         sizes = np.exp(before.log_norm[offset:])
         typical = float(np.median(sizes[now.parts.layers])) if len(fast) else 0.0
@@ -181,9 +169,12 @@ class RisingAlignment:
         """A sign for each scope whose updates turn towards its parameters."""
         if len(past.records) < 2 * RECENT:
             return
-        rows = [past.records[-i].alignment for i in range(1, 2 * RECENT + 1)]
+        newest = past.records[-1].alignment
         for i, scope in enumerate(now.parts.scopes):
-            after, before = ([row[i] for row in part] for part in (rows[:RECENT], rows[RECENT:]))
+            if not newest[i] > 0.5 * ALIGNED:  # most records end here
+                continue
+            rows = [past.records[-k].alignment[i] for k in range(1, 2 * RECENT + 1)]
+            after, before = rows[:RECENT], rows[RECENT:]
             (mean, spread), (old, old_spread) = _mean_and_variance(after), _mean_and_variance(before)
             rise, noise = mean - old, ((spread + old_spread) / RECENT) ** 0.5
             if rise > max(ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS * noise) and mean > ALIGNED:

@@ -68,8 +68,10 @@ class RecordSummary:
     gradient: Array
     alignment: Array
     lr: Array
+    step_growth: Array
+    """Log growth of the norm by the one update that was recorded."""
     frozen: NDArray[np.bool_]
-    """ModelParts of which no parameter is to get a gradient."""
+    """Parts of which no parameter is to get a gradient."""
     nonfinite: NonFiniteValues | None = None
     forward: ForwardLook | None = None
     gradients_known: bool = True
@@ -88,6 +90,8 @@ class PastRecord:
     """By scope, the logarithm of the gradient norm relative to the parameter norm."""
     alignment: list[float]
     """By scope."""
+    explained: Array
+    """Log growth of the norm up to here by the optimizers' updates, as far as they were recorded."""
     time: Array
     """The sum of the learning rates up to here, by part; steps if they are not known."""
 
@@ -115,11 +119,20 @@ class RecordHistory:
             scopes, log_norm = len(now.parts.scopes), np.log(now.norm)
             gradient = np.log(now.gradient[:scopes])
             ratios, alignment = (gradient - log_norm[:scopes]).tolist(), now.alignment[:scopes].tolist()
-            past = PastRecord(now.step, log_norm, float(gradient[-1]), ratios, alignment, self._time(now))
+            explained, time = self._explained(now), self._time(now)
+            past = PastRecord(now.step, log_norm, float(gradient[-1]), ratios, alignment, explained, time)
         self.records.append(past)
         self.seen += 1
         self._last = now
         return past
+
+    def _explained(self, now: RecordSummary) -> Array:
+        """Each recorded update stands for those since the last record."""
+        before = self._last
+        if before is None:
+            return np.zeros(len(now.norm))
+        found: Array = self.records[-1].explained + now.step_growth * (now.step - before.step)
+        return found
 
     def _time(self, now: RecordSummary) -> Array:
         before = self._last

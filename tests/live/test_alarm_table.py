@@ -1,0 +1,45 @@
+"""Real trainings: healthy ones raise no alarm, faulty ones raise theirs within 20 records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks.alarm_table import faults, healthy
+from benchmarks.alarm_table.training import Case, run
+
+FAST = ("MLP, Adam", "variational autoencoder", "half frozen")
+FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or infinity"}
+FASTEST = "Muon"
+"""The training that these faults are put into in the fast tests."""
+FAULTS = [
+    pytest.param(
+        *entry,
+        marks=() if entry[2].name == FASTEST and entry[0] in FAST_FAULTS else pytest.mark.slow,
+        id=f"{entry[0]}, {entry[2].name}",
+    )
+    for entry in faults.TUNED
+]
+LATER = {("training diverges", "Lion"), ("training diverges", "encoder")}
+"""Gradient ascent at small rates: the loss rises by a tenth in 20 records, and is found after them."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case.name in FAST else pytest.mark.slow, id=case.name)
+        for case in healthy.TUNED
+    ],
+)
+def test_a_healthy_training_is_silent(case: Case) -> None:
+    assert [alarm.message for alarm, _ in run(case).alarms] == []
+
+
+@pytest.mark.parametrize(("fault", "kinds", "case"), FAULTS)
+def test_a_fault_is_found(fault: str, kinds: Sequence[str], case: Case) -> None:
+    outcome = run(case)
+    assert [alarm.message for alarm, records in outcome.alarms if records == 0] == []
+    found = outcome.after(kinds)
+    assert found is not None
+    assert found <= 20 or (fault.partition(":")[0], case.name) in LATER

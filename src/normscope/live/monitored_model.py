@@ -50,7 +50,7 @@ class MonitoredModel:
             id(leaf): [position[id(p)] for p in members if id(p) in position] for leaf, members in leaves
         }
         self.backward = EndOfBackward([leaf for leaf, _ in leaves], self._gradients_ready)
-        self.forward = ForwardWatch(model)
+        self.forward = ForwardWatch(model, repeat=ranks.world == 1)
         self.sampled = self.layout.parameters[:: max(1, len(self.layout.parameters) // SAMPLED)]
 
     def _gradients_ready(self, leaves: list[Tensor]) -> None:

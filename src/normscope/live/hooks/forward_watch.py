@@ -1,8 +1,10 @@
-"""Find the module in which NaN begins: while armed, weak references to every module's output are kept.
+"""Find the module in which NaN begins.
 
-When the whole model's forward ends, its output is looked at; only if it has NaN, the outputs of the modules
-are, in the order of the pass. What backward needs is still in memory then; what is not is left out. Compiled
-models have no hooks: Dynamo would trace them.
+While armed, the output of the whole model is looked at. Only if it has NaN, the outputs of its modules are,
+in the order of the pass: the pass is made once more for that, without gradients, and everything is left as it
+was. Where several ranks would have to do that together, weak references to the outputs are kept instead: what
+backward needs is still in memory then, and what is not is left out. Compiled models have no hooks, because
+Dynamo would trace them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from normscope.anatomy import unwrapped
 from normscope.live.alarms.record_summary import ForwardLook
+from normscope.live.model.untouched import untouched
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 """Modules that are never called."""
@@ -28,12 +31,14 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 class ForwardWatch:
     """Looks at the forward passes of a model while armed; `look` is what it saw since it was last taken."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, repeat: bool = True) -> None:
+        """With `repeat`, a pass that ended in NaN may be made once more."""
+        self._model, self._repeat = model, repeat
         named = list(model.named_modules())
         self._names = {id(module): unwrapped(name) for name, module in named}
         compiled = any(_is_compiled(module) for _, module in named)
-        self._modules = [] if compiled else [m for _, m in named if not isinstance(m, CONTAINERS)]
+        self._called_modules = [m for _, m in named if not isinstance(m, CONTAINERS)]
+        self._modules = [] if compiled else [model] if repeat else self._called_modules
         self._ids: list[int] = []
         self._armed = False
         self._outputs: list[tuple[nn.Module, weakref.ref[Tensor], weakref.ref[Tensor] | None]] = []
@@ -47,6 +52,8 @@ class ForwardWatch:
             self._ids = [RemovableHandle(OrderedDict()).id for _ in self._modules]
         for module, key in zip(self._modules, self._ids, strict=True):
             module._forward_hooks[key] = self._called if module is not self._model else self._ended
+            if module is self._model:
+                module._forward_hooks_with_kwargs[key] = True
         self._armed = True
 
     def disarm(self) -> None:
@@ -54,6 +61,7 @@ class ForwardWatch:
         if self._armed:
             for module, key in zip(self._modules, self._ids, strict=True):
                 module._forward_hooks.pop(key, None)
+                module._forward_hooks_with_kwargs.pop(key, None)
         self._armed, self._look = False, None
         self._outputs.clear()
 
@@ -71,7 +79,7 @@ class ForwardWatch:
             reference = None if given is None else weakref.ref(given)
             self._outputs.append((module, weakref.ref(result), reference))
 
-    def _ended(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _ended(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if is_compiling():
             return
         if torch.is_grad_enabled():
@@ -79,10 +87,36 @@ class ForwardWatch:
                 finite = not any(map(_has_nan, _judged(output)))
                 if self._look is None or (self._look.finite and not finite):
                     self._called(module, args, output)
-                    self._look = ForwardLook(True) if finite else self._walk()
+                    self._look = ForwardLook(True) if finite else self._find(args, kwargs)
             except Exception:  # a tensor subclass may refuse anything; training goes on
                 self._look = None
         self._outputs.clear()
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardLook:
+        if not self._repeat:
+            return self._walk()
+        first: list[ForwardLook] = []
+        after = [""]
+
+        def called(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            result = next(_tensors(output), None)
+            if first or result is None:
+                return
+            if _is_finite(result):
+                after[0] = self._name(module)
+            else:
+                first.append(self._seen(module, after[0], next(_tensors(given), None)))
+
+        self.disarm()
+        hooks = [module.register_forward_hook(called) for module in self._called_modules]
+        try:
+            with torch.no_grad(), untouched(self._model):
+                self._model(*args, **kwargs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self.arm()
+        return first[0] if first else ForwardLook(False)
 
     @torch.no_grad()
     def _walk(self) -> ForwardLook:
@@ -92,15 +126,20 @@ class ForwardWatch:
             value = output()
             if value is None:
                 continue
-            name = self._names.get(id(module), type(module).__name__) or "the model"
             if _is_finite(value):
-                after = name
+                after = self._name(module)
                 continue
-            bad = [key for key, p in module.named_parameters() if not _is_finite(p)]
-            source = None if given is None else given()
-            known = None if source is None else _is_finite(source)
-            return ForwardLook(False, name, after, known, tuple(f"{name}.{key}" for key in bad))
+            return self._seen(module, after, None if given is None else given())
         return ForwardLook(False)
+
+    def _seen(self, module: nn.Module, after: str, given: Tensor | None) -> ForwardLook:
+        """What is to be said of the first module whose output is not finite."""
+        name = self._name(module)
+        bad = [f"{name}.{key}" for key, p in module.named_parameters() if not _is_finite(p)]
+        return ForwardLook(False, name, after, None if given is None else _is_finite(given), tuple(bad))
+
+    def _name(self, module: nn.Module) -> str:
+        return self._names.get(id(module), type(module).__name__) or "the model"
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -16,10 +16,10 @@ from torch import nn
 
 from normscope.errors import ModelError, ScaleOverflow
 from normscope.live.model.ranks import Ranks
+from normscope.live.model.untouched import untouched
 from normscope.live.probing.plain_pass import PlainPass
 from normscope.live.probing.probe_batch import device_of, moved
 from normscope.live.probing.probe_ranks import ProbeRanks, probe_ranks, tensor_parallel
-from normscope.live.probing.untouched import untouched
 from normscope.network.measuring.joint import SaturationAndHeads, saturation_and_heads
 from normscope.network.recording import head_rows, saturation_rows
 from normscope.network.running.batches import Batch, sample

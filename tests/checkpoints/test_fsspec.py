@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from normscope.checkpoints import open_series
 from normscope.checkpoints.storage import fsspec as fsspec_folders
-from normscope.checkpoints.storage import remote
+from normscope.checkpoints.storage import remote, web
 from normscope.checkpoints.storage.remote import CHUNK, RangeFile
 from normscope.checkpoints.storage.retry import Retry, Transient
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -40,7 +40,8 @@ def check(series, steps):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(fsspec_folders, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+    for module in (fsspec_folders, web):
+        monkeypatch.setattr(module, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
 
 
 @pytest.fixture

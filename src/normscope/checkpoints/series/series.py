@@ -216,12 +216,13 @@ def _absolute(source: str) -> str:
 def _from_file(folder: Folder, name: str) -> Discovery:
     """The checkpoint of a file, labelled with the name of its folder if only that has a step."""
     found, parent = checkpoint_of_file(folder, name), _absolute(folder.name).rsplit("/", 1)[-1]
-    note = other_ranks(name, folder) if "://" not in folder.name else None
+    rank = other_ranks(name, folder) if "://" not in folder.name else None
+    notes = (*folder.notes, rank) if rank else folder.notes
     if parse_label(found.label).number is None and names_step(parent):
         found = replace(found, label=parent)
     elif words.FOLDER_OF_AVERAGES.fullmatch(parent.lower()):
         found = replace(found, label=f"{parent}/{found.label}")
-    return Discovery((found,), notes=(note,) if note else ())
+    return Discovery((found,), notes=notes)
 
 
 def _entry(each: Named) -> Entry:

@@ -26,6 +26,7 @@ class Hub:
         self.requests = []
         self.expired = set()
         self.locations = 0
+        self.snapshots = {}
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -46,6 +47,21 @@ class Hub:
         """Whether any byte of any file was sent more than once."""
         spans = sorted(self.sent)
         return any(a[0] == b[0] and b[1] < a[2] for a, b in itertools.pairwise(spans))
+
+    def commit(self, repository, revision):
+        """The commit that a revision points to now; its files stay as they are."""
+        if revision in self.snapshots:
+            return revision
+        files = self.repositories[repository].get(revision)
+        if files is None:
+            return None
+        content = repr([(path, hashlib.sha256(data).hexdigest()) for path, data in files.items()])
+        commit = hashlib.sha1(f"{revision}{content}".encode()).hexdigest()
+        self.snapshots[commit] = dict(files)
+        return commit
+
+    def files(self, repository, revision):
+        return self.snapshots.get(revision) or self.repositories[repository].get(revision)
 
     def take(self, faults):
         with self.lock:
@@ -90,17 +106,21 @@ class Hub:
                     return self.answer(404, b"{}", X_Error_Code="RepoNotFound")
                 if parts[4] == "refs":
                     branches = [
-                        {"name": r, "ref": f"refs/heads/{r}", "targetCommit": "0" * 40} for r in revisions
+                        {"name": r, "ref": f"refs/heads/{r}", "targetCommit": hub.commit(repository, r)}
+                        for r in revisions
                     ]
                     return self.answer(
                         200, json.dumps({"branches": branches, "tags": [], "converts": []}).encode()
                     )
-                return self.tree(revisions, parts[5])
-
-            def tree(self, revisions, revision):
-                if revision not in revisions:
+                commit = hub.commit(repository, parts[5])
+                if commit is None:
                     return self.answer(404, b"{}", X_Error_Code="RevisionNotFound")
-                files = [hub.describe(path, data) for path, data in revisions[revision].items()]
+                if parts[4] == "revision":
+                    return self.answer(200, json.dumps({"id": repository, "sha": commit}).encode())
+                return self.tree(hub.files(repository, parts[5]))
+
+            def tree(self, found):
+                files = [hub.describe(path, data) for path, data in found.items()]
                 page = int(parse_qs(urlparse(self.path).query).get("cursor", ["0"])[0])
                 headers = {}
                 if page + 3 < len(files):  # so that the client must follow the pages
@@ -110,21 +130,21 @@ class Hub:
 
             def resolve(self, parts):
                 repository, revision, path = "/".join(parts[:2]), parts[3], "/".join(parts[4:])
-                data = hub.repositories[repository][revision][path]
+                data = hub.files(repository, revision)[path]
                 with hub.lock:
                     hub.locations += 1
                     key = f"storage/{hub.locations}/{repository}/{revision}/{path}"
                 digest = hashlib.sha256(data).hexdigest()
                 self.answer(
                     302, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
-                    X_Linked_ETag=f'"{digest}"', X_Repo_Commit="0" * 40, ETag=f'"{digest}"',
+                    X_Linked_ETag=f'"{digest}"', X_Repo_Commit=hub.commit(repository, revision),
                 )  # fmt: skip
 
             def storage(self, parts):
                 assert self.headers.get("Authorization") is None, "the token must stay with the hub"
                 if int(parts[1]) in hub.expired:
                     return self.answer(403, b"expired")
-                data = hub.repositories["/".join(parts[2:4])][parts[4]]["/".join(parts[5:])]
+                data = hub.files("/".join(parts[2:4]), parts[4])["/".join(parts[5:])]
                 start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
                 start, stop = int(start), int(stop) + 1
                 body = data[start:stop]

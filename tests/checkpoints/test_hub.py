@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.storage import hub as hub_module
+from normscope.checkpoints.storage import hub_files
 from normscope.checkpoints.storage.hub import parse_address
 from normscope.checkpoints.storage.retry import Retry
 from normscope.errors import CheckpointError, UsageError
@@ -54,7 +54,7 @@ def hub(monkeypatch):
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(hub_module, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+        monkeypatch.setattr(hub_files, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
         monkeypatch.setenv("HF_TOKEN", "hf_secret_token")
         yield server
         huggingface_hub.close_session()

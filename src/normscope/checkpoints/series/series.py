@@ -199,12 +199,12 @@ def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[Dis
     """The checkpoints of a repository: each revision is one, or a folder of several."""
     repository = hub.parse_address(source)
     if revisions is None:
-        (folder,) = hub.open_revisions(repository, [repository.revision or "main"])
+        (folder,) = hub.open_revisions(repository, [hub.Revision(repository.revision or "main")])
         return [_find_in_folder(folder)]
-    names = hub.list_revisions(repository, revisions)
+    listed = hub.list_revisions(repository, revisions)
     found: list[Discovery] = []
-    for name, folder in zip(names, hub.open_revisions(repository, names), strict=True):
-        single = find_single(folder, name)
+    for revision, folder in zip(listed, hub.open_revisions(repository, listed), strict=True):
+        single = find_single(folder, revision.name)
         found += [Discovery((single,)) if single else _find_in_folder(folder)]
     return found
 

@@ -34,7 +34,9 @@ def first_version(name: str, status: int, headers: Headers, stop: int) -> FileVe
         empty = _TOTAL.fullmatch(headers.get("content-range", ""))
         if empty and int(empty[1]) == 0:
             return FileVersion.of(0, headers)
-        raise CheckpointError(f"{name} cannot be read: the server answered 416 to a request for its beginning.")
+        raise CheckpointError(
+            f"{name} cannot be read: the server answered 416 to a request for its beginning."
+        )
     if status == 200:
         size = _length(headers)
         if size is None:
@@ -126,10 +128,11 @@ def _whole(name: str, headers: Headers, asked: tuple[int, int], version: FileVer
 
 
 def _agreed(headers: Headers, expected: int) -> int:
-    length = headers.get("content-length")
-    if length is not None and _length(headers) != expected:
+    """Refuse a length that the range cannot have; a shorter one is an answer that ends early."""
+    given, length = headers.get("content-length"), _length(headers)
+    if given is not None and (length is None or length > expected):
         raise Transient(
-            f"the server announced {length[:30]} bytes for a range of {expected:,}", distrusted=True
+            f"the server announced {given[:30]} bytes for a range of {expected:,}", distrusted=True
         )
     return expected
 

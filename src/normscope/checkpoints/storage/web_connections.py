@@ -169,7 +169,7 @@ class _TimedSocket:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What http.client reads answers from."""
-        return io.BufferedReader(_TimedReader(self, self._socket.makefile(mode, buffering=0)), PIECE)
+        return io.BufferedReader(_TimedReader(self, self._socket.makefile("rb", buffering=0)), PIECE)
 
     def sendall(self, data: bytes) -> None:
         """Send a request."""

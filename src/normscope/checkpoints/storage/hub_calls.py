@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from normscope.checkpoints.storage.range_answers import server_wait
+from normscope.checkpoints.storage.range_answers import BUSY, server_wait
 from normscope.checkpoints.storage.retry import Retry, Transient, error_summary, is_refusal, repeat
 from normscope.errors import CheckpointError
 from normscope.plugins import require
 
-BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
 _T = TypeVar("_T")
 _HEADING = re.compile(r"\d{3} (Client|Server) Error\b.*")
 _REQUEST_ID = re.compile(r"\s*\(Request ID:[^)]*\)")

@@ -15,11 +15,11 @@ from urllib.parse import urljoin, urlsplit
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.file_version import FileVersion, replaced
 from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case
-from normscope.checkpoints.storage.range_answers import check_answer, counted, range_headers
+from normscope.checkpoints.storage.range_answers import BUSY, check_answer, counted, range_headers
 from normscope.checkpoints.storage.remote import RangeFile
 from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary
 from normscope.checkpoints.storage.web_connections import origin
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, ReplacedCheckpoint
 
 RETRY: Retry = DEFAULT_RETRY
 _EXPIRED = frozenset((401, 403, 410))
@@ -111,13 +111,20 @@ class _HubSource:
             )
 
     def _check(self, status: int, headers: dict[str, str], asked: tuple[int, int]) -> int:
-        if status in _EXPIRED and self._location != self._url:
+        """Like check_answer; a commit does not change, so the hub is asked again where the bytes are."""
+        try:
+            if status in _EXPIRED and self._location != self._url:
+                raise Transient(f"the storage answered {status}", 0.0)
+            expected = check_answer(self._name, status, headers, asked, self._version)
+            tag = headers.get("etag", "")
+            if self._tag and tag and tag != self._tag:
+                raise Transient("the storage has another version than before", distrusted=True)
+        except Transient:
+            self._location = None if status not in BUSY else self._location
+            raise
+        except ReplacedCheckpoint:
             self._location = None
-            raise Transient(f"the storage answered {status}", 0.0)
-        expected = check_answer(self._name, status, headers, asked, self._version)
-        tag = headers.get("etag", "")
-        if self._tag and tag and tag != self._tag:
-            self._location = None
-            raise Transient("the storage has another version than before", distrusted=True)
+            given = headers.get("content-range", "")[:100]
+            raise Transient(f"the storage answered {status} {given}".rstrip(), distrusted=True) from None
         self._tag = self._tag or tag
         return expected

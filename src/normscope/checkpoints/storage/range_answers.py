@@ -11,7 +11,7 @@ from normscope.checkpoints.storage.file_version import FileVersion, replaced
 from normscope.checkpoints.storage.retry import Transient
 from normscope.errors import CheckpointError
 
-_BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
+BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
 _SPAN = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.IGNORECASE)
 _TOTAL = re.compile(r"bytes \*/(\d{1,18})", re.IGNORECASE)
 _QUOTA = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d{1,9})(?!\d)")
@@ -74,7 +74,7 @@ def check_answer(
 
 def check_status(name: str, status: int, headers: Headers, version: FileVersion | None = None) -> None:
     """Refuse every answer that has no bytes of the file; `version` is known after the first answer."""
-    if status in _BUSY:
+    if status in BUSY:
         raise Transient(f"the server answered {status}", server_wait(headers))
     if version is not None and status in (404, 410):
         raise replaced(name, f"the server answers {status} now: it was moved or deleted")

@@ -20,7 +20,8 @@ Fetch = Callable[[int, int], Iterable[bytes]]
 LONGEST_WAIT = 600.0
 """The most seconds that a server can make us wait."""
 _PROGRESS = 16
-"""An attempt that gets less than this fraction of its range counts as a failure in a row."""
+_MUCH = 64 * 1024
+"""An attempt that gets less than this and less than 1/16 of its range is one more failure in a row."""
 
 
 class Transient(Exception):
@@ -79,7 +80,7 @@ def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEF
         except Transient as failure:
             if len(received) == stop - start:
                 break
-            progress = (len(received) - before) * _PROGRESS >= stop - start - before
+            progress = len(received) - before >= min(_MUCH, (stop - start - before) / _PROGRESS)
             failures = 1 if progress and not failure.slow else failures + 1
             if failures >= retry.attempts:
                 raise _give_up(name, failures, failure) from None

@@ -39,10 +39,6 @@ class TimeLimits:
     deadline: float
 
 
-class TooSlow(TimeoutError):
-    """The deadline of an answer has passed."""
-
-
 class Answer:
     """The status and headers of an answer, and its body in pieces of at most 64 KB."""
 
@@ -63,6 +59,10 @@ class Answer:
             self._response.close()  # it does not notice by itself
         return self._response.isclosed() and not self._response.will_close
 
+    def close(self) -> None:
+        """Read no more of it."""
+        self._response.close()
+
 
 @contextmanager
 def get(url: str, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[Answer]:
@@ -80,11 +80,14 @@ def get(url: str, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[An
             if answer.read_to_the_end:
                 _kept.give_back(_origin(address), connection)
             else:
+                answer.close()
                 connection.close()
-    except TooSlow:
-        raise Transient("the answer took too long", slow=True) from None
     except TimeoutError:
-        raise Transient(f"the server sent nothing for {limits.idle:g} seconds", slow=True) from None
+        late = time.monotonic() >= limits.deadline
+        reason = (
+            "the answer took too long" if late else f"the server sent nothing for {limits.idle:g} seconds"
+        )
+        raise Transient(reason, slow=True) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unreachable(error) if is_refusal(error) else Transient(error_summary(error)) from None
 
@@ -180,7 +183,7 @@ class _TimedSocket:
         """Set how long the next operation may take."""
         left = self.limits.deadline - time.monotonic()
         if left <= 0:
-            raise TooSlow
+            raise TimeoutError
         self._socket.settimeout(min(self.limits.idle, left))
 
     def close(self) -> None:

@@ -22,6 +22,11 @@ class Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def setup(self):
+        super().setup()
+        with self.server.state.lock:
+            self.server.state.connections += 1
+
     def log_message(self, *_):
         pass
 
@@ -75,6 +80,7 @@ class CraftedServer:
 
     def __init__(self, data, behaviour):
         self.data, self.behaviour, self.requests = data, behaviour, []
+        self.connections = 0
         self.lock = threading.Lock()
 
     @contextmanager

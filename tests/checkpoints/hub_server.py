@@ -27,6 +27,9 @@ class Hub:
         self.expired = set()
         self.locations = 0
         self.snapshots = {}
+        self.gated = False
+        self.small = set()  # files that the hub serves itself, from its cache
+        self.ignores_ranges = False
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -92,8 +95,18 @@ class Hub:
                     hub.requests.append((self.command, self.path))
                 if parts[0] == "storage":
                     self.storage(parts)
+                elif hub.gated and self.headers.get("Authorization") != "Bearer hf_secret_token":
+                    self.answer(
+                        401, b"{}", X_Error_Code="GatedRepo",
+                        X_Error_Message=f"Access to model is restricted. {hub.gated}",
+                    )  # fmt: skip
                 elif (fault := hub.take(hub.api_faults)) is not None:
-                    self.answer(fault, b"busy", **({"Retry_After": "0"} if fault == 429 else {}))
+                    limited = {"Retry_After": "0"} if fault == 429 else {}
+                    if isinstance(fault, tuple):
+                        fault, limited = fault[0], {"RateLimit": fault[1]}
+                    self.answer(fault, b"busy", **limited)
+                elif parts[:2] == ["api", "resolve-cache"]:
+                    self.cached(parts)
                 elif parts[0] == "api":
                     self.api(parts)
                 else:
@@ -131,14 +144,26 @@ class Hub:
             def resolve(self, parts):
                 repository, revision, path = "/".join(parts[:2]), parts[3], "/".join(parts[4:])
                 data = hub.files(repository, revision)[path]
+                if path in hub.small:
+                    cached = f"/api/resolve-cache/models/{repository}/{revision}/{path}"
+                    return self.answer(307, Location=cached, X_Repo_Commit=hub.commit(repository, revision))
                 with hub.lock:
                     hub.locations += 1
                     key = f"storage/{hub.locations}/{repository}/{revision}/{path}"
                 digest = hashlib.sha256(data).hexdigest()
-                self.answer(
+                return self.answer(
                     302, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
                     X_Linked_ETag=f'"{digest}"', X_Repo_Commit=hub.commit(repository, revision),
                 )  # fmt: skip
+
+            def cached(self, parts):
+                data = hub.files("/".join(parts[3:5]), parts[5])["/".join(parts[6:])]
+                tag = f'"{hashlib.sha256(data).hexdigest()}"'
+                if self.command == "HEAD":
+                    return self.answer(200, data, ETag=tag, X_Repo_Commit=parts[5])
+                start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
+                body = data[int(start) : int(stop) + 1]
+                return self.answer(206, body, ETag=tag, Content_Range=f"bytes {start}-{stop}/{len(data)}")
 
             def storage(self, parts):
                 assert self.headers.get("Authorization") is None, "the token must stay with the hub"
@@ -147,6 +172,8 @@ class Hub:
                 data = hub.files("/".join(parts[2:4]), parts[4])["/".join(parts[5:])]
                 start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
                 start, stop = int(start), int(stop) + 1
+                if hub.ignores_ranges:
+                    return self.answer(200, data)
                 body = data[start:stop]
                 headers = {"Content_Range": f"bytes {start}-{stop - 1}/{len(data)}"}
                 fault = hub.take(hub.faults)

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges.retry import Retry
 from normscope.checkpoints.storage import web
-from normscope.checkpoints.storage.retry import Retry
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
 from .crafted_server import NEW, OLD, CraftedServer

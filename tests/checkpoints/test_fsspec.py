@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges import range_file
+from normscope.checkpoints.ranges.range_file import CHUNK, RangeFile
+from normscope.checkpoints.ranges.retry import Retry, Transient
 from normscope.checkpoints.storage import fsspec as fsspec_folders
-from normscope.checkpoints.storage import remote, web
-from normscope.checkpoints.storage.remote import CHUNK, RangeFile
-from normscope.checkpoints.storage.retry import Retry, Transient
+from normscope.checkpoints.storage import web
 from normscope.errors import CheckpointError, CorruptCheckpoint, ReplacedCheckpoint
 
 fsspec = pytest.importorskip("fsspec")
@@ -255,7 +256,7 @@ def test_ranges_are_merged_and_edges_cached():
 
 
 def test_the_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(remote.edge_chunks, "limit", 3 * CHUNK)
+    monkeypatch.setattr(range_file.edge_chunks, "limit", 3 * CHUNK)
     data = bytes(50 * CHUNK)
     file = RangeFile("f", len(data), Store(data))
     for chunk in range(50):

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges.retry import Retry
 from normscope.checkpoints.storage import hub_files
 from normscope.checkpoints.storage.hub import parse_address
-from normscope.checkpoints.storage.retry import Retry
 from normscope.errors import CheckpointError, UsageError
 
 from .hub_server import Hub

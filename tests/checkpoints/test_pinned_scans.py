@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges.range_answers import server_wait
+from normscope.checkpoints.ranges.retry import LONGEST_WAIT, Retry, Transient, fetch_all
 from normscope.checkpoints.storage import web
-from normscope.checkpoints.storage.range_answers import server_wait
-from normscope.checkpoints.storage.retry import LONGEST_WAIT, Retry, Transient, fetch_all
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 from normscope.weights.scan.scan import scan
 
@@ -123,7 +123,7 @@ ENDLESS = """
 import resource, sys
 from normscope.checkpoints import open_series
 from normscope.checkpoints.storage import web
-from normscope.checkpoints.storage.retry import Retry
+from normscope.checkpoints.ranges.retry import Retry
 from normscope.errors import CheckpointError
 web.RETRY = Retry(attempts=3, first=0.01, longest=0.02)
 try:

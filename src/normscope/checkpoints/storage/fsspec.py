@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.storage.file_version import replaced
-from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Fetch, Retry, Transient, error_summary
+from normscope.checkpoints.ranges.file_version import replaced
+from normscope.checkpoints.ranges.range_file import RangeFile
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, Transient, error_summary
 from normscope.checkpoints.storage.s3 import S3Object, is_s3
 from normscope.checkpoints.storage.web import SCHEMES, WebFolder, open_web
 from normscope.errors import CheckpointError, MissingExtra

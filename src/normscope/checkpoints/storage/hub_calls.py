@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from normscope.checkpoints.storage.range_answers import BUSY, server_wait
-from normscope.checkpoints.storage.retry import Retry, Transient, error_summary, is_refusal, repeat
+from normscope.checkpoints.ranges.range_answers import BUSY, server_wait
+from normscope.checkpoints.ranges.retry import Retry, Transient, error_summary, is_refusal, repeat
 from normscope.errors import CheckpointError
 from normscope.plugins import require
 

@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.storage.file_version import FileVersion, replaced
+from normscope.checkpoints.ranges.file_version import FileVersion, replaced
+from normscope.checkpoints.ranges.range_answers import BUSY, check_answer, counted, range_headers
+from normscope.checkpoints.ranges.range_file import RangeFile
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, error_summary
+from normscope.checkpoints.ranges.web_connections import origin
 from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case
-from normscope.checkpoints.storage.range_answers import BUSY, check_answer, counted, range_headers
-from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary
-from normscope.checkpoints.storage.web_connections import origin
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
 RETRY: Retry = DEFAULT_RETRY

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from normscope.checkpoints.storage.file_version import FileVersion, replaced
-from normscope.checkpoints.storage.range_answers import check_answer, counted
-from normscope.checkpoints.storage.retry import Retry, Transient, error_summary
+from normscope.checkpoints.ranges.file_version import FileVersion, replaced
+from normscope.checkpoints.ranges.range_answers import check_answer, counted
+from normscope.checkpoints.ranges.retry import Retry, Transient, error_summary
 from normscope.errors import CheckpointError
 from normscope.plugins import require
 

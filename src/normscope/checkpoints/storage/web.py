@@ -9,16 +9,23 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.storage.file_version import FileVersion
-from normscope.checkpoints.storage.range_answers import (
+from normscope.checkpoints.ranges.file_version import FileVersion
+from normscope.checkpoints.ranges.range_answers import (
     check_answer,
     counted,
     first_version,
     range_headers,
 )
-from normscope.checkpoints.storage.remote import CHUNK, RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, repeat
-from normscope.checkpoints.storage.web_connections import Answer, TimeLimits, Unreachable, basic, get, origin
+from normscope.checkpoints.ranges.range_file import CHUNK, RangeFile
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, repeat
+from normscope.checkpoints.ranges.web_connections import (
+    TimeLimits,
+    Unreachable,
+    WebAnswer,
+    basic,
+    get,
+    origin,
+)
 from normscope.errors import CheckpointError
 
 SCHEMES = ("https://", "http://")
@@ -123,7 +130,7 @@ class _WebSource:
             raise Transient("the server sent a part of the range", 0.0)
 
     @contextmanager
-    def _ask(self, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[Answer]:
+    def _ask(self, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[WebAnswer]:
         """The answer of the last location, or of where it redirects to; one that has expired is renewed."""
         for followed in range(MOST_REDIRECTS + 1):
             with get(_without_user(self._location), {**headers, **self._credentials()}, limits) as answer:

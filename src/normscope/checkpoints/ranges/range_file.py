@@ -7,7 +7,7 @@ import threading
 
 from normscope.checkpoints.base import Buffer, File
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Fetch, Retry, fetch_all
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, fetch_all
 
 CHUNK = 64 * 1024
 """Reads are widened to whole chunks; the first and the last are cached for the neighbouring tensors."""

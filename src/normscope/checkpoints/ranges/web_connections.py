@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from normscope._version import __version__
-from normscope.checkpoints.storage.retry import Transient, error_summary, is_refusal
+from normscope.checkpoints.ranges.retry import Transient, error_summary, is_refusal
 
 PIECE = 64 * 1024
 KEPT = 8
@@ -39,7 +39,7 @@ class TimeLimits:
     deadline: float
 
 
-class Answer:
+class WebAnswer:
     """The status and headers of an answer, and its body in pieces of at most 64 KB."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
@@ -65,7 +65,7 @@ class Answer:
 
 
 @contextmanager
-def get(url: str, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[Answer]:
+def get(url: str, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[WebAnswer]:
     """Make one GET request, without following redirects; network failures become Transient.
 
     A kept connection that the server has closed meanwhile is replaced by a new one.
@@ -73,7 +73,7 @@ def get(url: str, headers: Mapping[str, str], limits: TimeLimits) -> Iterator[An
     address = urlsplit(url)
     try:
         connection, response = _send(address, headers, limits)
-        answer = Answer(response)
+        answer = WebAnswer(response)
         try:
             yield answer
         finally:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 
-from normscope.checkpoints.storage.file_version import FileVersion, replaced
-from normscope.checkpoints.storage.retry import Transient
+from normscope.checkpoints.ranges.file_version import FileVersion, replaced
+from normscope.checkpoints.ranges.retry import Transient
 from normscope.errors import CheckpointError
 
 BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from normscope.checkpoints.storage.retry import Transient
+from normscope.checkpoints.ranges.retry import Transient
 from normscope.errors import ReplacedCheckpoint
 
 _STRONG = re.compile(r'"[\x21\x23-\x7e]*"')

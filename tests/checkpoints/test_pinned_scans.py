@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 
 import pytest
@@ -99,6 +100,28 @@ def test_a_file_replaced_between_two_scans_is_measured_again(tmp_path):
         files.contents["/step_20.safetensors"].append(after[20])
         scan(urls, tmp_path / "run.db").close()
     assert rows(tmp_path / "run.db") == local_rows(tmp_path, after)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_workers_that_open_files_themselves_read_the_same_version(tmp_path, replaced):
+    """An executor's workers open the address again; what they find must be what was planned."""
+    before, after = save(tensors(10)), save(tensors(99))
+    opened = []
+
+    def behaviour(r):
+        opened.extend([r.number] if r.asked[0] == 0 else [])
+        later = replaced and len(opened) > 1
+        r.data, r.etag = (after, '"v2"') if later else (before, '"v1"')
+        r.part()
+
+    with CraftedServer(b"", behaviour).serving() as server, ThreadPoolExecutor(1) as executor:
+        if not replaced:
+            scan(server.url, tmp_path / "run.db", executor=executor).close()
+            assert rows(tmp_path / "run.db") == local_rows(tmp_path, {3: before})
+            return
+        with pytest.raises(ReplacedCheckpoint, match="was replaced while it was read"):
+            scan(server.url, tmp_path / "run.db", executor=executor)
+        assert rows(tmp_path / "run.db") == []
 
 
 def test_each_byte_of_a_web_file_is_fetched_once_over_few_connections(tmp_path):

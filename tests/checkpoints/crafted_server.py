@@ -1,6 +1,7 @@
 """A web server that serves one file, with every fault that a behaviour describes."""
 
 import re
+import ssl
 import threading
 import time
 from contextlib import contextmanager
@@ -84,13 +85,18 @@ class CraftedServer:
         self.lock = threading.Lock()
 
     @contextmanager
-    def serving(self):
+    def serving(self, certificate=None):
+        """Serve until the end of the block; over https with the files of a certificate and its key."""
         with Server(("127.0.0.1", 0), Request) as server:
             server.state = self
+            if certificate:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(*certificate)
+                server.socket = context.wrap_socket(server.socket, server_side=True)
             thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
             thread.start()
             self.port = server.server_address[1]
-            self.root = f"http://127.0.0.1:{self.port}"
+            self.root = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}"
             self.url = f"{self.root}/step_3.safetensors"
             yield self
             server.shutdown()

@@ -4,17 +4,21 @@ import contextlib
 import itertools
 import os
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from ipaddress import ip_address
 
 import pytest
 import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges import web_connections
 from normscope.checkpoints.ranges.range_answers import server_wait
 from normscope.checkpoints.ranges.retry import LONGEST_WAIT, Retry, Transient, fetch_all
 from normscope.checkpoints.storage import web
@@ -77,7 +81,7 @@ def test_a_scan_of_a_replaced_file_ends_and_the_next_one_is_right(tmp_path):
     files.replacements["/step_20.safetensors"] = after[20]
     with CraftedServer(b"", files).serving() as server:
         urls = [f"{server.root}/step_{step}.safetensors" for step in (10, 20)]
-        first = normscope("scan", *urls, "--run", tmp_path / "run.db")
+        first = normscope("scan", *urls, "--run", tmp_path / "run.db", "--workers", 1)
         assert first.returncode == 1
         assert "step_20.safetensors was replaced while it was read" in " ".join(first.stderr.split())
         assert "Traceback" not in first.stderr
@@ -145,6 +149,7 @@ def test_a_server_that_says_nothing_about_versions_is_named(tmp_path):
 ENDLESS = """
 import resource, sys
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges import web_connections
 from normscope.checkpoints.storage import web
 from normscope.checkpoints.ranges.retry import Retry
 from normscope.errors import CheckpointError
@@ -267,6 +272,53 @@ def test_small_progress_is_not_progress_for_ever():
     with pytest.raises(CheckpointError, match="after 5 attempts: cut"):
         fetch_all(one_byte, "f", 0, 100_000, Retry(attempts=5, first=0.0))
     assert len(asked) == 5
+
+
+# -- https ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """The files of a certificate for 127.0.0.1, made for this test, and of its key."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(alternatives, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (tmp_path / "cert.pem").write_bytes(made.public_bytes(pem))
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, *plain))
+    return tmp_path / "cert.pem", tmp_path / "key.pem"
+
+
+def test_https(certificate, monkeypatch):
+    """A certificate that is trusted is enough, one that is not is refused, and so is a way out of https."""
+    monkeypatch.setattr(web, "RETRY", Retry(attempts=2, first=0.01))
+    behaviours = [honest]
+    with CraftedServer(save(tensors(3)), lambda r: behaviours[-1](r)).serving(certificate) as server:
+        with pytest.raises(CheckpointError, match="CERTIFICATE_VERIFY_FAILED"):
+            open_series(server.url)
+        monkeypatch.setattr(
+            web_connections, "_tls", lambda: ssl.create_default_context(cafile=str(certificate[0]))
+        )
+        checkpoint = open_series(server.url).entries[0].open()
+        for name, values in tensors(3).items():
+            assert bytes(checkpoint.read(name, 0, values.nbytes)) == values.numpy().tobytes()
+        behaviours.append(lambda r: r.head(302, ("Location", "http://127.0.0.1:1/x"), ("Content-Length", 0)))
+        with pytest.raises(CheckpointError, match="from https:// to http://"):
+            open_series(server.url)
 
 
 # -- other stores -----------------------------------------------------------------------

@@ -254,7 +254,7 @@ def _measure(tasks: list[TensorTask], run: Run, submit: Submit, most: int, progr
                 task, part = queue.popleft()
                 under_way[submit(task, part)] = (task, part)
             ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in ready:
+            for future in sorted(ready, key=_failed):  # what is finished is kept, whatever failed beside it
                 task, part = under_way.pop(future)
                 done += part.nbytes
                 if task.finish(part, future.result()):
@@ -267,6 +267,10 @@ def _measure(tasks: list[TensorTask], run: Run, submit: Submit, most: int, progr
         for future in under_way:
             future.cancel()
         _flush(run, finished)
+
+
+def _failed(future: Future[list[Sums]]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _flush(run: Run, finished: list[TensorTask]) -> None:

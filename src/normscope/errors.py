@@ -8,6 +8,7 @@
     ├── CheckpointError         a checkpoint or a series cannot be used      exit code 1
     │   ├── UnknownFormat       not a checkpoint in any format we know
     │   ├── CorruptCheckpoint   truncated, or its header contradicts itself
+    │   ├── ReplacedCheckpoint  another version took its place while it was read
     │   └── UnsafeCheckpoint    reading it would mean running its code
     ├── RunFileError            a run file cannot be used                    exit code 1
     │   ├── NotARunFile
@@ -85,6 +86,10 @@ class UnknownFormat(CheckpointError):
 
 class CorruptCheckpoint(CheckpointError):
     """Truncated, or its header contradicts itself."""
+
+
+class ReplacedCheckpoint(CheckpointError):
+    """Another version took the place of a file while it was read."""
 
 
 class UnsafeCheckpoint(CheckpointError):

@@ -26,6 +26,10 @@ class Hub:
         self.requests = []
         self.expired = set()
         self.locations = 0
+        self.snapshots = {}
+        self.gated = False
+        self.small = set()  # files that the hub serves itself, from its cache
+        self.ignores_ranges = False
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -46,6 +50,21 @@ class Hub:
         """Whether any byte of any file was sent more than once."""
         spans = sorted(self.sent)
         return any(a[0] == b[0] and b[1] < a[2] for a, b in itertools.pairwise(spans))
+
+    def commit(self, repository, revision):
+        """The commit that a revision points to now; its files stay as they are."""
+        if revision in self.snapshots:
+            return revision
+        files = self.repositories[repository].get(revision)
+        if files is None:
+            return None
+        content = repr([(path, hashlib.sha256(data).hexdigest()) for path, data in files.items()])
+        commit = hashlib.sha1(f"{revision}{content}".encode()).hexdigest()
+        self.snapshots[commit] = dict(files)
+        return commit
+
+    def files(self, repository, revision):
+        return self.snapshots.get(revision) or self.repositories[repository].get(revision)
 
     def take(self, faults):
         with self.lock:
@@ -76,8 +95,18 @@ class Hub:
                     hub.requests.append((self.command, self.path))
                 if parts[0] == "storage":
                     self.storage(parts)
+                elif hub.gated and self.headers.get("Authorization") != "Bearer hf_secret_token":
+                    self.answer(
+                        401, b"{}", X_Error_Code="GatedRepo",
+                        X_Error_Message=f"Access to model is restricted. {hub.gated}",
+                    )  # fmt: skip
                 elif (fault := hub.take(hub.api_faults)) is not None:
-                    self.answer(fault, b"busy", **({"Retry_After": "0"} if fault == 429 else {}))
+                    limited = {"Retry_After": "0"} if fault == 429 else {}
+                    if isinstance(fault, tuple):
+                        fault, limited = fault[0], {"RateLimit": fault[1]}
+                    self.answer(fault, b"busy", **limited)
+                elif parts[:2] == ["api", "resolve-cache"]:
+                    self.cached(parts)
                 elif parts[0] == "api":
                     self.api(parts)
                 else:
@@ -90,17 +119,21 @@ class Hub:
                     return self.answer(404, b"{}", X_Error_Code="RepoNotFound")
                 if parts[4] == "refs":
                     branches = [
-                        {"name": r, "ref": f"refs/heads/{r}", "targetCommit": "0" * 40} for r in revisions
+                        {"name": r, "ref": f"refs/heads/{r}", "targetCommit": hub.commit(repository, r)}
+                        for r in revisions
                     ]
                     return self.answer(
                         200, json.dumps({"branches": branches, "tags": [], "converts": []}).encode()
                     )
-                return self.tree(revisions, parts[5])
-
-            def tree(self, revisions, revision):
-                if revision not in revisions:
+                commit = hub.commit(repository, parts[5])
+                if commit is None:
                     return self.answer(404, b"{}", X_Error_Code="RevisionNotFound")
-                files = [hub.describe(path, data) for path, data in revisions[revision].items()]
+                if parts[4] == "revision":
+                    return self.answer(200, json.dumps({"id": repository, "sha": commit}).encode())
+                return self.tree(hub.files(repository, parts[5]))
+
+            def tree(self, found):
+                files = [hub.describe(path, data) for path, data in found.items()]
                 page = int(parse_qs(urlparse(self.path).query).get("cursor", ["0"])[0])
                 headers = {}
                 if page + 3 < len(files):  # so that the client must follow the pages
@@ -110,23 +143,37 @@ class Hub:
 
             def resolve(self, parts):
                 repository, revision, path = "/".join(parts[:2]), parts[3], "/".join(parts[4:])
-                data = hub.repositories[repository][revision][path]
+                data = hub.files(repository, revision)[path]
+                if path in hub.small:
+                    cached = f"/api/resolve-cache/models/{repository}/{revision}/{path}"
+                    return self.answer(307, Location=cached, X_Repo_Commit=hub.commit(repository, revision))
                 with hub.lock:
                     hub.locations += 1
                     key = f"storage/{hub.locations}/{repository}/{revision}/{path}"
                 digest = hashlib.sha256(data).hexdigest()
-                self.answer(
+                return self.answer(
                     302, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
-                    X_Linked_ETag=f'"{digest}"', X_Repo_Commit="0" * 40, ETag=f'"{digest}"',
+                    X_Linked_ETag=f'"{digest}"', X_Repo_Commit=hub.commit(repository, revision),
                 )  # fmt: skip
+
+            def cached(self, parts):
+                data = hub.files("/".join(parts[3:5]), parts[5])["/".join(parts[6:])]
+                tag = f'"{hashlib.sha256(data).hexdigest()}"'
+                if self.command == "HEAD":
+                    return self.answer(200, data, ETag=tag, X_Repo_Commit=parts[5])
+                start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
+                body = data[int(start) : int(stop) + 1]
+                return self.answer(206, body, ETag=tag, Content_Range=f"bytes {start}-{stop}/{len(data)}")
 
             def storage(self, parts):
                 assert self.headers.get("Authorization") is None, "the token must stay with the hub"
                 if int(parts[1]) in hub.expired:
                     return self.answer(403, b"expired")
-                data = hub.repositories["/".join(parts[2:4])][parts[4]]["/".join(parts[5:])]
+                data = hub.files("/".join(parts[2:4]), parts[4])["/".join(parts[5:])]
                 start, stop = self.headers["Range"].removeprefix("bytes=").split("-")
                 start, stop = int(start), int(stop) + 1
+                if hub.ignores_ranges:
+                    return self.answer(200, data)
                 body = data[start:stop]
                 headers = {"Content_Range": f"bytes {start}-{stop - 1}/{len(data)}"}
                 fault = hub.take(hub.faults)

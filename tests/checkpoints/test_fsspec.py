@@ -3,17 +3,19 @@
 import functools
 import http.server
 import threading
+import urllib.request
 
 import pytest
 import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges import range_file
+from normscope.checkpoints.ranges.range_file import CHUNK, RangeFile
+from normscope.checkpoints.ranges.retry import Retry, Transient
 from normscope.checkpoints.storage import fsspec as fsspec_folders
-from normscope.checkpoints.storage import remote
-from normscope.checkpoints.storage.remote import CHUNK, RangeFile
-from normscope.checkpoints.storage.retry import Retry, Transient
-from normscope.errors import CheckpointError, CorruptCheckpoint
+from normscope.checkpoints.storage import web
+from normscope.errors import CheckpointError, CorruptCheckpoint, ReplacedCheckpoint
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -40,7 +42,8 @@ def check(series, steps):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(fsspec_folders, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+    for module in (fsspec_folders, web):
+        monkeypatch.setattr(module, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
 
 
 @pytest.fixture
@@ -134,6 +137,7 @@ def s3(monkeypatch):
     url = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
     client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
     client.create_bucket(Bucket="bucket")
     for step in (7, 100, 20):
@@ -158,6 +162,63 @@ def test_s3_with_faults(s3, fault):
     s3.faults = [fault, None, fault, fault, None, None, fault]
     check(series, [20])
     assert s3.faults == []
+
+
+def put(content, **options):
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1")
+    if options.get("versions"):
+        client.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    client.put_object(Bucket="bucket", Key="run/step_20.safetensors", Body=content)
+    client.close()
+
+
+def test_an_s3_object_that_is_replaced(s3):
+    """Without versions, the ETag notices; the next scan reads the new object."""
+    checkpoint = open_series("s3://bucket/run").entries[1].open()
+    assert checkpoint.read("b", 0, 256) == tensors(20)["b"].numpy().tobytes()
+    put(save(tensors(21)))
+    with pytest.raises(ReplacedCheckpoint, match=r"s3://bucket/run/step_20\.safetensors was replaced"):
+        checkpoint.read("head", 0, tensors(20)["head"].nbytes)
+    again = open_series("s3://bucket/run").entries[1].open()
+    assert again.digest != checkpoint.digest
+    assert again.read("b", 0, 256) == tensors(21)["b"].numpy().tobytes()
+
+
+def test_an_s3_object_is_read_to_the_end_where_versions_are_kept(s3):
+    put(save(tensors(20)), versions=True)
+    series = open_series("s3://bucket/run/step_20.safetensors")
+    checkpoint = series.entries[0].open()
+    listed = open_series("s3://bucket/run").entries[1].open()
+    put(save(tensors(21)))
+    for pinned in (checkpoint, listed):
+        for name, values in tensors(20).items():
+            assert pinned.read(name, 0, values.nbytes) == values.numpy().tobytes()
+
+
+def test_an_s3_object_that_is_deleted(s3):
+    import boto3
+
+    checkpoint = open_series("s3://bucket/run").entries[1].open()
+    client = boto3.client("s3", region_name="us-east-1")
+    client.delete_object(Bucket="bucket", Key="run/step_20.safetensors")
+    client.close()
+    with pytest.raises(ReplacedCheckpoint, match="moved or deleted"):
+        checkpoint.read("head", 0, tensors(20)["head"].nbytes)
+
+
+def test_a_scan_of_a_replaced_s3_object(s3, tmp_path):
+    """The run file knows the object's ETag: what was measured of another version is measured again."""
+    from normscope.weights.scan.scan import scan
+
+    scan("s3://bucket/run", tmp_path / "run.db").close()
+    put(save(tensors(21)))
+    with scan("s3://bucket/run", tmp_path / "run.db") as run:
+        ((found,),) = run.query(
+            "SELECT sumsq FROM weight JOIN tensor ON tensor = id WHERE step = 20 AND name = 'head'"
+        )
+    assert found == pytest.approx(tensors(21)["head"].double().square().sum().item(), rel=1e-7)
 
 
 def test_a_missing_bucket(s3):
@@ -195,7 +256,7 @@ def test_ranges_are_merged_and_edges_cached():
 
 
 def test_the_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(remote.edge_chunks, "limit", 3 * CHUNK)
+    monkeypatch.setattr(range_file.edge_chunks, "limit", 3 * CHUNK)
     data = bytes(50 * CHUNK)
     file = RangeFile("f", len(data), Store(data))
     for chunk in range(50):

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
-from normscope.checkpoints.storage import hub as hub_module
+from normscope.checkpoints.ranges.retry import Retry
+from normscope.checkpoints.storage import hub_files
 from normscope.checkpoints.storage.hub import parse_address
-from normscope.checkpoints.storage.retry import Retry
 from normscope.errors import CheckpointError, UsageError
 
 from .hub_server import Hub
@@ -54,7 +54,7 @@ def hub(monkeypatch):
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(hub_module, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
+        monkeypatch.setattr(hub_files, "RETRY", Retry(attempts=4, first=0.01, longest=0.05))
         monkeypatch.setenv("HF_TOKEN", "hf_secret_token")
         yield server
         huggingface_hub.close_session()
@@ -144,6 +144,102 @@ def test_what_is_not_there(hub):
         open_series("hf://owner/other")
     with pytest.raises(CheckpointError, match="cannot be read"):
         open_series("hf://owner/name@gone")
+
+
+@pytest.mark.parametrize("options", [{"steps": [7]}, {"revisions": "main", "steps": [7]}], ids=str)
+def test_a_branch_that_moves_is_read_at_one_commit(hub, options):
+    """Headers, data and a file opened later are all of the commit that was resolved once."""
+    series = open_series("hf://owner/name", **options)
+    checkpoint = series.entries[0].open()
+    hub.repositories["owner/name"]["main"] = {"model.safetensors": save(tensors(99))}
+    assert read_all(checkpoint) == expected(1000)
+    assert read_all(series.entries[0].open()) == expected(1000)
+    resolved = [path for _, path in hub.requests if "/resolve/" in path or "/tree/" in path]
+    assert resolved
+    assert not any("/main" in path for path in resolved)
+    assert sum(path.endswith("/revision/main") for _, path in hub.requests) == ("revisions" not in options)
+
+
+def test_a_scan_while_a_branch_moves(hub, tmp_path):
+    """The rows are of one commit; the next scan sees that the branch has moved, and measures it again."""
+    from normscope.weights.scan.scan import scan
+
+    def moved(done, total, note):
+        hub.repositories["owner/name"]["step512"] = {"model.safetensors": save(tensors(99))}
+
+    def sumsq(run):
+        sql = "SELECT step, sumsq FROM weight JOIN tensor ON tensor = id WHERE name = 'head' ORDER BY step"
+        return [value for _, value in run.query(sql)]
+
+    def true(*steps):
+        return [pytest.approx(tensors(s)["head"].double().square().sum().item(), rel=1e-7) for s in steps]
+
+    with scan("hf://owner/name", tmp_path / "run.db", revisions="step*", progress=moved) as run:
+        assert sumsq(run) == true(0, 512, 1000)
+    with scan("hf://owner/name", tmp_path / "run.db", revisions="step*") as run:
+        assert sumsq(run) == true(0, 99, 1000)
+
+
+def test_a_commit_is_not_resolved(hub):
+    commit = hub.commit("owner/name", "step512")
+    (entry,) = open_series(f"hf://owner/name@{commit}", steps=[7]).entries
+    assert read_all(entry.open()) == expected(512)
+    assert not any("/revision/" in path for _, path in hub.requests)
+
+
+def test_a_gated_repository_whose_small_files_are_redirected(hub):
+    """The token follows relative redirects on the hub; the server refuses it at the storage."""
+    hub.gated = "Log in."
+    hub.small = {"model.safetensors"}
+    (entry,) = open_series("hf://owner/name", revisions="step512").entries
+    assert read_all(entry.open()) == expected(512)
+    assert any("/resolve-cache/" in path for method, path in hub.requests if method == "GET")
+    hub.small = set()
+    (entry,) = open_series("hf://owner/name", revisions="step0").entries
+    assert read_all(entry.open()) == expected(0)
+
+
+def test_a_gated_repository_without_a_token(hub, monkeypatch):
+    hub.gated = "Please log in."
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong_token")
+    with pytest.raises(CheckpointError, match=r"Cannot access gated repo.*Please log in\.") as error:
+        open_series("hf://owner/name")
+    assert "Client Error" not in str(error.value)
+    assert "Request ID" not in str(error.value)
+
+
+def test_the_sentences_of_the_hub_are_kept(hub):
+    with pytest.raises(CheckpointError, match="Repository Not Found"):
+        open_series("hf://owner/other")
+    with pytest.raises(CheckpointError, match="Revision Not Found"):
+        open_series("hf://owner/name@gone")
+
+
+def test_a_storage_without_ranges_is_said_at_the_first_answer(hub):
+    hub.ignores_ranges = True
+    (entry,) = open_series("hf://owner/name", revisions="step512").entries
+    with pytest.raises(CheckpointError, match="ignores range requests"):
+        entry.open()
+    assert sum(path.startswith("/storage") for _, path in hub.requests) == 1
+
+
+def test_the_rate_limit_of_the_api_is_waited_for(hub):
+    hub.api_faults = [(429, '"api";r=0;t=1')]
+    started = time.monotonic()
+    open_series("hf://owner/name", revisions="step0")
+    assert time.monotonic() - started >= 1
+
+
+def test_a_hub_that_is_not_there(monkeypatch):
+    with Hub({}) as gone:
+        address = gone.url
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    started = time.monotonic()
+    with pytest.raises(CheckpointError, match="owner/name cannot be read: the connection was refused"):
+        open_series("hf://owner/name", revisions="step*")
+    assert time.monotonic() - started < 3
+    huggingface_hub.close_session()
 
 
 @pytest.mark.parametrize("address", ["hf://", "hf://name", "hf:///x", "hf://a//b"])

@@ -100,9 +100,13 @@ class File(abc.ABC):
 
 
 class Folder(abc.ABC):
-    """A local or remote folder: files, and folders whose names end with a slash."""
+    """A local or remote folder: files, and folders whose names end with a slash.
+
+    `notes` are sentences that the user should see, for example that a replaced file would not be noticed.
+    """
 
     name: str
+    notes: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def names(self) -> Sequence[str]:

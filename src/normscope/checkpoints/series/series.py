@@ -199,12 +199,12 @@ def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[Dis
     """The checkpoints of a repository: each revision is one, or a folder of several."""
     repository = hub.parse_address(source)
     if revisions is None:
-        (folder,) = hub.open_revisions(repository, [repository.revision or "main"])
+        (folder,) = hub.open_revisions(repository, [hub.Revision(repository.revision or "main")])
         return [_find_in_folder(folder)]
-    names = hub.list_revisions(repository, revisions)
+    listed = hub.list_revisions(repository, revisions)
     found: list[Discovery] = []
-    for name, folder in zip(names, hub.open_revisions(repository, names), strict=True):
-        single = find_single(folder, name)
+    for revision, folder in zip(listed, hub.open_revisions(repository, listed), strict=True):
+        single = find_single(folder, revision.name)
         found += [Discovery((single,)) if single else _find_in_folder(folder)]
     return found
 
@@ -216,12 +216,13 @@ def _absolute(source: str) -> str:
 def _from_file(folder: Folder, name: str) -> Discovery:
     """The checkpoint of a file, labelled with the name of its folder if only that has a step."""
     found, parent = checkpoint_of_file(folder, name), _absolute(folder.name).rsplit("/", 1)[-1]
-    note = other_ranks(name, folder) if "://" not in folder.name else None
+    rank = other_ranks(name, folder) if "://" not in folder.name else None
+    notes = (*folder.notes, rank) if rank else folder.notes
     if parse_label(found.label).number is None and names_step(parent):
         found = replace(found, label=parent)
     elif words.FOLDER_OF_AVERAGES.fullmatch(parent.lower()):
         found = replace(found, label=f"{parent}/{found.label}")
-    return Discovery((found,), notes=(note,) if note else ())
+    return Discovery((found,), notes=notes)
 
 
 def _entry(each: Named) -> Entry:

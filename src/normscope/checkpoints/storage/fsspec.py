@@ -1,18 +1,29 @@
-"""Anything that fsspec can reach: s3://, gs://, https://, memory:// and so on."""
+"""Anything that fsspec can reach: s3://, gs://, sftp://, memory:// and so on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary
+from normscope.checkpoints.ranges.file_version import replaced
+from normscope.checkpoints.ranges.range_file import RangeFile
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, Transient, error_summary
+from normscope.checkpoints.storage.s3 import S3Object, is_s3
+from normscope.checkpoints.storage.web import SCHEMES, WebFolder, open_web
 from normscope.errors import CheckpointError, MissingExtra
 from normscope.plugins import require
 
 RETRY: Retry = DEFAULT_RETRY
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+_TAGS = ("ETag", "etag", "md5Hash", "crc32c")
+_VERSIONS = (
+    *_TAGS, "VersionId", "generation", "content_md5", "checksum", "size",
+    "LastModified", "last_modified", "mtime", "updated", "created", "ino",
+)  # fmt: skip
+"""Fields of a listing that change when a file is replaced; every store has some of them."""
 
 
 class FsspecFolder(Folder):
@@ -50,8 +61,10 @@ class FsspecFolder(Folder):
         return self._entries
 
 
-def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder, str]:
+def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder | WebFolder, str]:
     """The folder behind a URL; if it is a file, its folder and its name."""
+    if url.lower().startswith(SCHEMES):
+        return open_web(url)
     fsspec = require("fsspec", "remote", f"Reading {url}")
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
@@ -64,34 +77,76 @@ def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder, str]:
     if info.get("type") == "directory":
         return FsspecFolder(filesystem, path, url)
     parent = FsspecFolder(filesystem, path.rsplit("/", 1)[0], url.rsplit("/", 1)[0])
-    name = path.rsplit("/", 1)[-1]
-    if filesystem.protocol in ("http", "https", ("http", "https")):
-        parent._entries = {name: info}  # a web server may not be able to list its folders
-    return parent, name
+    return parent, path.rsplit("/", 1)[-1]
 
 
-def open_url_file(filesystem: Any, path: str, name: str, info: dict[str, Any]) -> File:
-    """The file at a path; `info` has its size and, if the server gives one, its entity tag."""
+def open_url_file(filesystem: Any, path: str, name: str, info: Mapping[str, Any]) -> File:
+    """The file at a path; `info` has its size and what identifies its version."""
     size = info.get("size")
     if size is None:
         raise CheckpointError(
             f"The server does not say how large {name} is, so it cannot be read in parts; download it first."
         )
+    tag = next((str(info[key]).strip('"') for key in _TAGS if info.get(key)), "")
+    pinned: Fetch
+    if is_s3(filesystem):
+        pinned = S3Object(filesystem, path, name, info, RETRY).fetch
+    else:
+        pinned = _Watched(filesystem, path, name, info).fetch
+    return RangeFile(name, int(size), pinned, digest=tag, stamp=_stamp(info), retry=RETRY)
 
-    def fetch(start: int, stop: int) -> Iterable[bytes]:
+
+class _Watched:
+    """A file that is asked about before its first range and after each one: any store, whatever it can pin.
+
+    If the version is the same after a range has arrived, the range was of that version.
+    """
+
+    def __init__(self, filesystem: Any, path: str, name: str, listed: Mapping[str, Any]) -> None:
+        self._filesystem, self._path, self._name = filesystem, path, name
+        self._listed = {key: str(listed[key]) for key in (*_TAGS, "size") if listed.get(key)}
+        self._version: dict[str, str] | None = None
+        self._lock = threading.Lock()
+
+    def fetch(self, start: int, stop: int) -> Iterable[bytes]:
+        """Fetch a range, and refuse it if the file was replaced."""
         try:
-            yield filesystem.cat_file(path, start=start, end=stop)
+            with self._lock:
+                self._version = self._version or self._look(self._listed)
+            data: bytes = self._filesystem.cat_file(self._path, start=start, end=stop)
+            self._look(self._version)
+        except FileNotFoundError:
+            raise replaced(self._name, "it was moved or deleted") from None
         except _PERMANENT as error:
-            raise CheckpointError(f"{name} cannot be read: {error_summary(error)}.") from None
+            raise CheckpointError(f"{self._name} cannot be read: {error_summary(error)}.") from None
+        except CheckpointError:
+            raise
         except Exception as error:  # time-outs, resets and server errors, as many libraries raise them
             if _status(error) in (400, 401, 403, 404, 416):
-                raise CheckpointError(f"{name} cannot be read: {error_summary(error)}.") from None
+                raise CheckpointError(f"{self._name} cannot be read: {error_summary(error)}.") from None
             raise Transient(error_summary(error)) from None
+        yield data
 
-    tag = next(
-        (str(info[key]).strip('"') for key in ("ETag", "etag", "md5Hash", "crc32c") if info.get(key)), ""
-    )
-    return RangeFile(name, int(size), fetch, digest=tag, retry=RETRY)
+    def _look(self, before: Mapping[str, str]) -> dict[str, str]:
+        """What the store says of the file now, in the fields that change when it is replaced."""
+        self._filesystem.invalidate_cache(self._path)
+        info = self._filesystem.info(self._path)
+        now = {key: str(info[key]) for key in _VERSIONS if info.get(key) not in (None, "")}
+        for key in before.keys() & now.keys():  # a field that only one of the two has says nothing
+            if before[key] != now[key]:
+                raise replaced(self._name, f"its {key} was {before[key][:100]} and is {now[key][:100]} now")
+        return now
+
+
+def _stamp(info: Mapping[str, Any]) -> str:
+    """The second in which the file was written, which identifies it where there is no tag."""
+    for key in ("LastModified", "last_modified", "mtime", "updated", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return str(int(value.timestamp()))
+        if isinstance(value, int | float):
+            return str(int(value))
+    return ""
 
 
 def _status(error: Exception) -> int | None:

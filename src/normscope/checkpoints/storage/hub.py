@@ -1,4 +1,4 @@
-"""Hugging Face repositories: each revision is a checkpoint, files are read by HTTP range requests.
+"""Hugging Face repositories: each revision is a checkpoint, read at the commit it points to.
 
 hf://OWNER/NAME[@REVISION][/FOLDER]. Nothing is written to the hub's cache.
 """
@@ -6,23 +6,23 @@ hf://OWNER/NAME[@REVISION][/FOLDER]. Nothing is written to the hub's cache.
 from __future__ import annotations
 
 import fnmatch
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.storage.remote import RangeFile
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Retry, Transient, error_summary, repeat
+from normscope.checkpoints.storage import hub_files
+from normscope.checkpoints.storage.hub_calls import ask, hub_client
+from normscope.checkpoints.storage.hub_files import HubFolder
 from normscope.errors import CheckpointError, UsageError
-from normscope.plugins import require
 from normscope.words import some
 
 SCHEME = "hf://"
-_BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
+MOST_FILES = 300_000
 _LISTERS = 8
-_TIMEOUT = 30.0
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ class Repository:
     folder: str
 
 
+@dataclass(frozen=True)
+class Revision:
+    """A branch, a tag or a commit, and the commit that it pointed to when the hub listed it."""
+
+    name: str
+    commit: str | None = None
+
+
 def parse_address(address: str) -> Repository:
     """Parse hf://OWNER/NAME[@REVISION][/FOLDER]."""
     parts = address.removeprefix(SCHEME).strip("/").split("/")
@@ -43,142 +51,52 @@ def parse_address(address: str) -> Repository:
     return Repository(name, revision or None, "/".join(parts[2:]))
 
 
-def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> list[str]:
+def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> list[Revision]:
     """The branches and tags of a repository that match one of the patterns."""
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
-    hub = _hub()
-    refs = _ask(repository.name, lambda: hub.HfApi().list_repo_refs(repository.name))
-    names = [ref.name for ref in (*refs.branches, *refs.tags)]
-    found = [name for name in dict.fromkeys(names) if any(fnmatch.fnmatchcase(name, p) for p in wanted)]
+    hub = hub_client()
+    refs = ask(repository.name, lambda: hub.HfApi().list_repo_refs(repository.name), hub_files.RETRY)
+    commits = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
+    names = list(dict.fromkeys(ref.name for ref in (*refs.branches, *refs.tags)))
+    found = [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in wanted)]
     if not found:
         raise CheckpointError(
             f"{repository.name} has no revision that matches {' or '.join(wanted)}; it has {some(names, 5)}."
         )
-    return found
+    return [Revision(name, commits[name]) for name in found]
 
 
-def open_revisions(repository: Repository, revisions: Sequence[str]) -> list[HubFolder]:
+def open_revisions(repository: Repository, revisions: Sequence[Revision]) -> list[HubFolder]:
     """The files of each revision, listed by several threads."""
     with ThreadPoolExecutor(_LISTERS) as pool:
         return list(pool.map(lambda revision: _open_revision(repository, revision), revisions))
 
 
-class HubFolder(Folder):
-    """A folder of one revision; the whole tree is listed with one request."""
-
-    def __init__(self, repository: Repository, revision: str, files: dict[str, Any], prefix: str) -> None:
-        self._repository, self._revision, self._files, self._prefix = repository, revision, files, prefix
-        self.name = f"{SCHEME}{repository.name}@{revision}/{prefix}".rstrip("/")
-
-    def names(self) -> Sequence[str]:
-        """Names of the children; folders end with a slash."""
-        rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))
-        return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
-
-    def file(self, name: str) -> File:
-        """The child file, with the size and hash from the listing."""
-        path = self._prefix + name
-        info = self._files[path]
-        fetcher = _RangeFetcher(self._repository.name, self._revision, path)
-        digest = info.lfs.sha256 if info.lfs else info.blob_id
-        return RangeFile(f"{self.name}/{name}", info.size, fetcher.fetch, digest=digest, retry=RETRY)
-
-    def folder(self, name: str) -> HubFolder:
-        """The child folder, from the same listing."""
-        return HubFolder(self._repository, self._revision, self._files, f"{self._prefix}{name.rstrip('/')}/")
+def find_commit(repository: str, revision: Revision) -> str:
+    """The commit that a revision points to: asked for once, so that all files are of one commit."""
+    for known in (revision.commit, revision.name):
+        if known and _COMMIT.fullmatch(known):
+            return known
+    where = f"{SCHEME}{repository}@{revision.name}"
+    hub = hub_client()
+    info = ask(where, lambda: hub.HfApi().model_info(repository, revision=revision.name), hub_files.RETRY)
+    if not _COMMIT.fullmatch(info.sha or ""):
+        raise CheckpointError(f"{where} cannot be read: the hub does not say which commit it is.")
+    return str(info.sha)
 
 
-RETRY: Retry = DEFAULT_RETRY
-
-
-class _RangeFetcher:
-    """Fetches ranges of one file from the address that the hub last gave for it."""
-
-    def __init__(self, repository: str, revision: str, path: str) -> None:
-        self._url = _hub().hf_hub_url(repository, path, revision=revision)
-        self._name = f"{SCHEME}{repository}@{revision}/{path}"
-        self._location: str | None = None
-        self._lock = threading.Lock()
-
-    def fetch(self, start: int, stop: int) -> Iterable[bytes]:
-        """Make one range request; a signed address that has expired is renewed by the next attempt."""
-        url, on_hub = self._locate()
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        if on_hub:  # the token is for the hub, not for the storage it redirects to
-            headers |= _hub(".utils").build_hf_headers()
-        try:
-            with _hub().get_session().stream("GET", url, headers=headers, timeout=_TIMEOUT) as answer:
-                self._check(answer, start, stop)
-                yield from answer.iter_raw()
-        except (Transient, CheckpointError):
-            raise
-        except Exception as error:  # depends on the HTTP library that the hub's client uses
-            raise Transient(error_summary(error)) from None
-
-    def _locate(self) -> tuple[str, bool]:
-        """The address of the file's bytes, and whether the hub itself serves them."""
-        with self._lock:
-            if self._location is None:
-                found = _ask(self._name, lambda: _hub().get_hf_file_metadata(self._url))
-                self._location = found.location
-            return self._location, self._location == self._url
-
-    def _check(self, answer: Any, start: int, stop: int) -> None:
-        status = answer.status_code
-        if status in _BUSY:
-            raise Transient(f"the server answered {status}", _retry_after(answer.headers))
-        if status in (401, 403, 410) and self._location != self._url:
-            self._location = None
-            raise Transient(f"the storage answered {status}", 0.0)
-        if status not in (200, 206):
-            raise CheckpointError(f"{self._name} cannot be read: the server answered {status}.")
-        span = answer.headers.get("Content-Range", "")
-        if status == 200 and start > 0:
-            raise CheckpointError(f"{self._name} cannot be read in parts: the server ignores range requests.")
-        if status == 206 and not span.startswith(f"bytes {start}-{stop - 1}/"):
-            raise Transient(f"the server sent {span or 'an unknown range'} for bytes {start}-{stop - 1}")
-
-
-def _open_revision(repository: Repository, revision: str) -> HubFolder:
-    hub = _hub()
-    where = f"{SCHEME}{repository.name}@{revision}"
+def _open_revision(repository: Repository, revision: Revision) -> HubFolder:
+    hub = hub_client()
+    where = f"{SCHEME}{repository.name}@{revision.name}"
+    commit = find_commit(repository.name, revision)
 
     def listed() -> list[Any]:
-        tree: Iterator[Any] = hub.HfApi().list_repo_tree(repository.name, recursive=True, revision=revision)
-        return [item for item in tree if isinstance(item, _hub(".hf_api").RepoFile)]
+        tree = hub.HfApi().list_repo_tree(repository.name, recursive=True, revision=commit)
+        items = list(islice(tree, MOST_FILES + 1))
+        if len(items) > MOST_FILES:
+            raise CheckpointError(f"{where} has too many files (limit {MOST_FILES:,}).")
+        return [item for item in items if isinstance(item, hub_client(".hf_api").RepoFile)]
 
-    files = {item.path: item for item in _ask(where, listed)}
-    return HubFolder(repository, revision, files, f"{repository.folder}/" if repository.folder else "")
-
-
-def _ask(name: str, call: Callable[[], Any]) -> Any:
-    """Call the hub's API, and retry while the hub is busy."""
-    errors = _hub(".errors")
-
-    def once() -> Any:
-        try:
-            return call()
-        except errors.HfHubHTTPError as error:
-            status = getattr(error.response, "status_code", None)
-            if status in _BUSY:
-                raise Transient(
-                    f"the server answered {status}", _retry_after(error.response.headers)
-                ) from None
-            raise CheckpointError(f"{name} cannot be read: {str(error).splitlines()[0][:300]}") from None
-        except (errors.OfflineModeIsEnabled, ValueError) as error:
-            raise CheckpointError(f"{name} cannot be read: {str(error)[:300]}") from None
-        except Exception as error:
-            raise Transient(error_summary(error)) from None
-
-    return repeat(once, name, RETRY)
-
-
-def _retry_after(headers: Any) -> float | None:
-    """Seconds to wait according to the server; None for a date, so that our own backoff applies."""
-    text = str(headers.get("Retry-After", ""))
-    return float(text) if text.replace(".", "", 1).isdigit() else None
-
-
-def _hub(part: str = "") -> Any:
-    """huggingface_hub, or one of its modules: it does not import them all by itself."""
-    return require(f"huggingface_hub{part}", "hf", "Reading a Hugging Face repository")
+    files = {item.path: item for item in ask(where, listed, hub_files.RETRY)}
+    prefix = f"{repository.folder}/" if repository.folder else ""
+    return HubFolder(where, repository.name, commit, files, prefix)

@@ -22,7 +22,7 @@ from typing import Any
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.name_pattern import NamePattern
 from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, open_series
-from normscope.errors import UsageError
+from normscope.errors import ReplacedCheckpoint, UsageError
 from normscope.option_checks import check_integer, check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.remarks import write_remarks
@@ -34,7 +34,13 @@ from normscope.weights.scan.ownership import claim
 from normscope.weights.scan.plugin_measures import plugin_measures, record_measures
 from normscope.weights.scan.recorded_checkpoints import join_recorded
 from normscope.weights.scan.scan_record import write_inventory, write_provenance
-from normscope.weights.scan.scan_stage import ScanStage, TensorTask, open_stage, refuse_other_shapes
+from normscope.weights.scan.scan_stage import (
+    RemoteSource,
+    ScanStage,
+    TensorTask,
+    open_stage,
+    refuse_other_shapes,
+)
 from normscope.weights.scan.tensor_patterns import check_pattern_list, check_patterns
 from normscope.weights.scan.walk import Part, walk
 from normscope.weights.soundness.check import check_scan
@@ -210,23 +216,29 @@ def _workers(config: ScanConfig) -> Iterator[Submit]:
         threads.shutdown(cancel_futures=True)
 
 
-def walk_remotely(part: Part, sources: Mapping[int, tuple[str, str]]) -> list[Sums]:
+def walk_remotely(part: Part, sources: Mapping[int, RemoteSource]) -> list[Sums]:
     """`walk` in another process or on another machine, which opens the checkpoints itself.
 
     Only names are sent, and a few sums per row come back. The files must have the same names there.
-    `sources` also has the name of the tensor in each of them.
     """
     return walk(part, {i: _under_name(part.tensor.name, *sources[i]) for i in part.chain.reads})
 
 
-def _under_name(name: str, source: str, stored: str) -> Checkpoint:
-    checkpoint = _opened(source)
+def _under_name(name: str, source: str, stored: str, digest: str) -> Checkpoint:
+    checkpoint = _opened(source, digest)
     return checkpoint if stored == name else RenamedCheckpoint(checkpoint, {stored: name})
 
 
 @lru_cache(maxsize=OPEN)
-def _opened(source: str) -> Checkpoint:
-    return open_series(source, steps=[0]).entries[0].open()
+def _opened(source: str, digest: str) -> Checkpoint:
+    checkpoint = open_series(source, steps=[0]).entries[0].open()
+    if digest and checkpoint.digest != digest:
+        checkpoint.close()
+        raise ReplacedCheckpoint(
+            f"{source} was replaced while it was read: its digest was {digest} and is now "
+            f"{checkpoint.digest}. Run the same command again: this checkpoint is measured anew."
+        )
+    return checkpoint
 
 
 def _measure(tasks: list[TensorTask], run: Run, submit: Submit, most: int, progress: Progress) -> None:
@@ -242,7 +254,7 @@ def _measure(tasks: list[TensorTask], run: Run, submit: Submit, most: int, progr
                 task, part = queue.popleft()
                 under_way[submit(task, part)] = (task, part)
             ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in ready:
+            for future in sorted(ready, key=_failed):  # what is finished is kept, whatever failed beside it
                 task, part = under_way.pop(future)
                 done += part.nbytes
                 if task.finish(part, future.result()):
@@ -255,6 +267,10 @@ def _measure(tasks: list[TensorTask], run: Run, submit: Submit, most: int, progr
         for future in under_way:
             future.cancel()
         _flush(run, finished)
+
+
+def _failed(future: Future[list[Sums]]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _flush(run: Run, finished: list[TensorTask]) -> None:

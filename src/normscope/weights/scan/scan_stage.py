@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from glob import escape
 from types import MappingProxyType
+from typing import NamedTuple
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
@@ -181,6 +182,17 @@ def _named(inventory: Inventory, i: int, entry: Entry) -> Entry:
     return replace(entry, opener=lambda: inventory.named(i, entry.open()))
 
 
+class RemoteSource(NamedTuple):
+    """A checkpoint that another process opens, and the tensor's name in it.
+
+    `digest` says which version it must be; "" for a path, which may be a copy on each machine.
+    """
+
+    source: str
+    stored: str
+    digest: str
+
+
 class TensorTask:
     """One tensor being measured: the parts still to be walked, and the sums of the others."""
 
@@ -192,11 +204,16 @@ class TensorTask:
         self._found: dict[int, list[Sums]] = {}
 
     @property
-    def sources(self) -> dict[int, tuple[str, str]]:
-        """The source, and the tensor's name in it, of the checkpoints that its chain reads, by index."""
+    def sources(self) -> dict[int, RemoteSource]:
+        """Where another process finds the tensor in the checkpoints that its chain reads, by index."""
         stage, name = self.stage, self.row.name
         return {
-            i: (stage.entries[i].source, stored_name(stage.checkpoints[i], name)) for i in self.chain.reads
+            i: RemoteSource(
+                stage.entries[i].source,
+                stored_name(stage.checkpoints[i], name),
+                stage.checkpoints[i].digest if "://" in stage.entries[i].source else "",
+            )
+            for i in self.chain.reads
         }
 
     def finish(self, part: Part, found: list[Sums]) -> bool:

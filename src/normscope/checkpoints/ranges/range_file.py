@@ -7,7 +7,7 @@ import threading
 
 from normscope.checkpoints.base import Buffer, File
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
-from normscope.checkpoints.storage.retry import DEFAULT_RETRY, Fetch, Retry, fetch_all
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, fetch_all
 
 CHUNK = 64 * 1024
 """Reads are widened to whole chunks; the first and the last are cached for the neighbouring tensors."""
@@ -23,10 +23,17 @@ class RangeFile(File):
     """
 
     def __init__(
-        self, name: str, size: int, fetch: Fetch, *, digest: str = "", retry: Retry = DEFAULT_RETRY
+        self,
+        name: str,
+        size: int,
+        fetch: Fetch,
+        *,
+        digest: str = "",
+        stamp: str = "",
+        retry: Retry = DEFAULT_RETRY,
     ) -> None:
         self.name, self.size = name, size
-        self._fetch, self._digest, self._retry = fetch, digest, retry
+        self._fetch, self._digest, self._stamp, self._retry = fetch, digest, stamp, retry
         self._lock = threading.Lock()
         self._owner = new_owner()
 
@@ -48,13 +55,18 @@ class RangeFile(File):
 
     @property
     def digest(self) -> str:
-        """The server's identifier of the content, or else a hash of size, beginning and end."""
+        """The server's identifier of the content, or else a hash of size, date, beginning and end."""
         if not self._digest:
-            result = hashlib.blake2b(str(self.size).encode(), digest_size=16)
+            result = hashlib.blake2b(f"{self.size}{self._stamp}".encode(), digest_size=16)
             result.update(self.read(0, min(self.size, CHUNK)))
             result.update(self.read(max(0, self.size - CHUNK), self.size))
             self._digest = result.hexdigest()
         return self._digest
+
+    def keep_beginning(self, beginning: bytes) -> None:
+        """Cache the first chunk, if it has arrived with the file's size."""
+        if beginning and len(beginning) == min(CHUNK, self.size):
+            edge_chunks.put(self._owner, 0, beginning)
 
     def close(self) -> None:
         """Discard the cached chunks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,26 +19,40 @@ Fetch = Callable[[int, int], Iterable[bytes]]
 
 LONGEST_WAIT = 600.0
 """The most seconds that a server can make us wait."""
+_PROGRESS = 16
+_MUCH = 64 * 1024
+"""An attempt that gets less than this and less than 1/16 of its range is one more failure in a row."""
 
 
 class Transient(Exception):
-    """A failure that may pass, like a lost connection; `wait` is the pause in seconds a server asks for."""
+    """A failure that may pass, like a lost connection; `wait` is the pause in seconds a server asks for.
 
-    def __init__(self, reason: str, wait: float | None = None) -> None:
+    What arrived before is kept and the next attempt continues after it, unless the failure is `slow`
+    (then it counts as one more in a row) or `distrusted` (then nothing of the answer is kept).
+    """
+
+    def __init__(
+        self, reason: str, wait: float | None = None, *, slow: bool = False, distrusted: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.slow, self.distrusted = wait, slow, distrusted
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How many times to try, and how long to wait in between.
+    """How many times to try, and how long to wait in between and for an answer.
 
     The waits are `first`, 2·`first`, 4·`first` … seconds, at most `longest`, each ± 25 %.
+    A server that sends nothing for `idle` seconds has failed, and so has an answer that takes more than
+    `answer` seconds and one for every `slowest` bytes.
     """
 
     attempts: int = 7
     first: float = 0.5
     longest: float = 60.0
+    idle: float = 30.0
+    answer: float = 120.0
+    slowest: int = 20_000
 
     def pause(self, failures: int, wait: float | None) -> float:
         """Seconds to wait after this many failures in a row; the server's own `wait` takes precedence."""
@@ -45,6 +60,10 @@ class Retry:
             return min(wait, LONGEST_WAIT)
         doubled = self.first * math.ldexp(1.0, failures - 1)
         return min(self.longest, doubled) * random.uniform(0.75, 1.25)
+
+    def seconds(self, nbytes: int) -> float:
+        """The most seconds that an answer of so many bytes may take."""
+        return self.answer + nbytes / self.slowest
 
 
 DEFAULT_RETRY = Retry()
@@ -59,7 +78,10 @@ def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEF
         try:
             _receive(fetch, start, stop, received)
         except Transient as failure:
-            failures = 1 if len(received) > before else failures + 1
+            if len(received) == stop - start:
+                break
+            progress = len(received) - before >= min(_MUCH, (stop - start - before) / _PROGRESS)
+            failures = 1 if progress and not failure.slow else failures + 1
             if failures >= retry.attempts:
                 raise _give_up(name, failures, failure) from None
             time.sleep(retry.pause(failures, failure.wait))
@@ -79,9 +101,33 @@ def repeat(call: Callable[[], _T], name: str, retry: Retry = DEFAULT_RETRY) -> _
         raise _give_up(name, retry.attempts, failure) from None
 
 
-def error_summary(error: Exception) -> str:
-    """The type and the beginning of the message of another library's exception."""
-    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": ")
+def error_summary(error: BaseException) -> str:
+    """What went wrong, for another library's exception: a plain sentence, or its type and message."""
+    for cause in _causes(error):
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused"
+        if isinstance(cause, socket.gaierror):
+            return "the host name cannot be resolved"
+    message = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {message}".rstrip(": ")
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether nobody listens at the address, or its name is unknown."""
+    return any(isinstance(cause, ConnectionRefusedError | socket.gaierror) for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterable[BaseException]:
+    """The exception and what it was raised from, also what libraries keep in `os_error`."""
+    queue, seen = [error], set[int]()
+    while queue and len(seen) < 20:
+        each = queue.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        others = (each.__cause__, each.__context__, getattr(each, "os_error", None))
+        queue += [other for other in others if isinstance(other, BaseException)]
 
 
 def _give_up(name: str, attempts: int, failure: Transient) -> CheckpointError:
@@ -94,10 +140,14 @@ def _give_up(name: str, attempts: int, failure: Transient) -> CheckpointError:
 def _receive(fetch: Fetch, start: int, stop: int, received: bytearray) -> None:
     """Append what arrives; if more arrives than was asked for, discard all of this answer."""
     before, wanted = len(received), stop - start
-    for piece in fetch(start + before, stop):
-        received += piece
-        if len(received) > wanted:
+    try:
+        for piece in fetch(start + before, stop):
+            if len(received) + len(piece) > wanted:
+                raise Transient("the server sent more bytes than requested", distrusted=True)
+            received += piece
+    except Transient as failure:
+        if failure.distrusted:
             del received[before:]
-            raise Transient("the server sent more bytes than requested")
+        raise
     if len(received) < wanted:
         raise Transient(f"the answer ended {wanted - len(received):,} bytes early")

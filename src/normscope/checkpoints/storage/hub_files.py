@@ -1,0 +1,130 @@
+"""The files of one commit of a Hugging Face repository, read by HTTP range requests.
+
+The hub redirects to storage. Its token is sent to the hub, also along redirects, and to no other host.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from normscope.checkpoints.base import File, Folder
+from normscope.checkpoints.ranges.file_version import FileVersion, replaced
+from normscope.checkpoints.ranges.range_answers import BUSY, check_answer, counted, range_headers
+from normscope.checkpoints.ranges.range_file import RangeFile
+from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, error_summary
+from normscope.checkpoints.ranges.web_connections import origin
+from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case
+from normscope.errors import CheckpointError, ReplacedCheckpoint
+
+RETRY: Retry = DEFAULT_RETRY
+_EXPIRED = frozenset((401, 403, 410))
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class HubFolder(Folder):
+    """A folder of one commit; the whole tree is listed with one request.
+
+    `name` is the address under which the user knows it, with the name of a branch or tag.
+    """
+
+    def __init__(self, name: str, repository: str, commit: str, files: dict[str, Any], prefix: str) -> None:
+        self._root, self._repository, self._commit = name, repository, commit
+        self._files, self._prefix = files, prefix
+        self.name = f"{name}/{prefix}".rstrip("/")
+
+    def names(self) -> Sequence[str]:
+        """Names of the children; folders end with a slash."""
+        rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))
+        return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
+
+    def file(self, name: str) -> File:
+        """The child file, with the size and hash from the listing."""
+        path = self._prefix + name
+        info = self._files[path]
+        digest = info.lfs.sha256 if info.lfs else info.blob_id
+        url = hub_client().hf_hub_url(self._repository, path, revision=self._commit)
+        source = _HubSource(f"{self.name}/{name}", url, info.size, digest)
+        return RangeFile(f"{self.name}/{name}", info.size, source.fetch, digest=digest, retry=RETRY)
+
+    def folder(self, name: str) -> HubFolder:
+        """The child folder, from the same listing."""
+        prefix = f"{self._prefix}{name.rstrip('/')}/"
+        return HubFolder(self._root, self._repository, self._commit, self._files, prefix)
+
+
+class _HubSource:
+    """Fetches ranges of one file from the address that the hub last gave for it.
+
+    The commit and the hash of the content say which version it is; what the storage calls it may change
+    with the address.
+    """
+
+    def __init__(self, name: str, url: str, size: int, digest: str) -> None:
+        self._name, self._url, self._digest = name, url, digest
+        self._version = FileVersion(size)
+        self._location: str | None = None
+        self._tag = ""
+        self._lock = threading.Lock()
+
+    def fetch(self, start: int, stop: int) -> Iterable[bytes]:
+        """Make one range request; a signed address that has expired is renewed by the next attempt."""
+        url = self._locate()
+        headers = range_headers(start, stop)
+        if origin(url) == origin(self._url):
+            headers |= hub_client(".utils").build_hf_headers()
+        deadline = time.monotonic() + RETRY.seconds(stop - start)
+        try:
+            with hub_client().get_session().stream("GET", url, headers=headers, timeout=RETRY.idle) as answer:
+                expected = self._check(answer.status_code, lower_case(answer.headers), (start, stop))
+                yield from counted(answer.iter_raw(), expected, deadline)
+        except (Transient, CheckpointError):
+            raise
+        except Exception as error:  # depends on the HTTP library that the hub's client uses
+            raise Transient(error_summary(error)) from None
+        if expected < stop - start:
+            raise Transient("the server sent a part of the range", 0.0)
+
+    def _locate(self) -> str:
+        """The address of the file's bytes; the hub must still call the content by the hash it listed."""
+        with self._lock:
+            if self._location is None:
+                found = ask(self._name, lambda: hub_client().get_hf_file_metadata(self._url), RETRY)
+                self._check_metadata(found)
+                self._location, self._tag = urljoin(self._url, found.location), ""
+            return self._location
+
+    def _check_metadata(self, found: Any) -> None:
+        tag, digest = found.etag or "", self._digest
+        if _HASH.fullmatch(tag) and len(tag) == len(digest) and tag != digest:
+            raise replaced(self._name, f"its hash was {digest} and is now {tag}")
+        if found.size is not None:
+            self._version.check_size(self._name, found.size)
+        if urlsplit(urljoin(self._url, found.location)).scheme not in ("http", "https"):
+            raise CheckpointError(
+                f"{self._name} cannot be read: the hub redirects to {found.location[:200]}; "
+                "only https:// and http:// are followed."
+            )
+
+    def _check(self, status: int, headers: dict[str, str], asked: tuple[int, int]) -> int:
+        """Like check_answer; a commit does not change, so the hub is asked again where the bytes are."""
+        try:
+            if status in _EXPIRED and self._location != self._url:
+                raise Transient(f"the storage answered {status}", 0.0)
+            expected = check_answer(self._name, status, headers, asked, self._version)
+            tag = headers.get("etag", "")
+            if self._tag and tag and tag != self._tag:
+                raise Transient("the storage has another version than before", distrusted=True)
+        except Transient:
+            self._location = None if status not in BUSY else self._location
+            raise
+        except ReplacedCheckpoint:
+            self._location = None
+            given = headers.get("content-range", "")[:100]
+            raise Transient(f"the storage answered {status} {given}".rstrip(), distrusted=True) from None
+        self._tag = self._tag or tag
+        return expected

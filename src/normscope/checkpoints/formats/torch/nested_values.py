@@ -182,8 +182,10 @@ class LeafVisitor:
         current_walk().count(_VISIT)
         if self.visits > _MAX_VISITS:
             raise CorruptCheckpoint(f"it has too many entries (limit {_MAX_VISITS:,})")
-        if id(value) in above or len(path) > _MAX_DEPTH:
+        if id(value) in above:
             return
+        if len(path) > _MAX_DEPTH:
+            raise CorruptCheckpoint(f"it is nested too deeply (limit {_MAX_DEPTH} levels)")
         if parse_tensor(value) is not None:
             yield path, value
         elif is_optimizer(value):

@@ -135,19 +135,18 @@ def _check_names(names: Mapping[str, object], where: str, allowed: Limits) -> No
             raise CorruptCheckpoint(
                 f"{where} has a name of {len(name):,} characters (limit {allowed.name:,}): {name[:60]!r}…"
             )
-        if not name.isascii() and not _is_text(name):
+        if not is_text(name):
             raise CorruptCheckpoint(f"{where} has a name that is not valid Unicode: {name[:100]!r}.")
     if total > allowed.names:
         raise CorruptCheckpoint(f"{where} has names of {total:,} characters in all (limit {allowed.names:,}).")
 
 
-def _is_text(name: str) -> bool:
+def is_text(name: str) -> bool:
     """Whether a name can be written as UTF-8: half of a surrogate pair cannot."""
     try:
-        name.encode()
+        return name.isascii() or bool(name.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def _checked_bytes(tensor: Tensor, where: str) -> int:

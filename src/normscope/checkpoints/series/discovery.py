@@ -19,6 +19,7 @@ from normscope.checkpoints.series.unread import (
     folders_with_models,
     subfolders,
     unread_files,
+    unlistable_folders,
     unread_folder,
 )
 from normscope.errors import CheckpointError
@@ -88,6 +89,7 @@ def _find_below(
             groups[name.rstrip("/")] = inner
         else:
             unread += unread_folder(child, name.rstrip("/"))
+    unread += unlistable_folders(folder)
     return singles, groups, unread
 
 

@@ -13,7 +13,7 @@ from normscope.checkpoints.formats.registry import file_suffixes, open_file, rec
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
 from normscope.checkpoints.formats.torch.pickles import open_bin_shards, open_sharded_bin
-from normscope.checkpoints.limits import INT64, open_checked
+from normscope.checkpoints.limits import INT64, is_text, open_checked
 from normscope.checkpoints.series.names import strip_suffix
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.remarks import LeftOut
@@ -63,7 +63,7 @@ class FoundCheckpoint:
 
 def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
-    names = [name for name in folder.names() if not name.endswith("/")]
+    names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
     for find_group in (_find_indexed, _find_shards, _find_bundles):
         used = {name for each in found for name in each.files}
@@ -163,10 +163,17 @@ def _find_bundles(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]
     """TensorFlow's checkpoints: an index and its data files."""
     found = []
     for name in names:
-        if name.endswith(INDEX_SUFFIX) and is_bundle(folder.file(name)):
+        if name.endswith(INDEX_SUFFIX) and _is_bundle(folder, name):
             data = [n for n in names if n.startswith(name.removesuffix(INDEX_SUFFIX) + ".data-")]
             found.append(_found(folder, strip_suffix(name), (name, *data), _bundle_opener(folder, name)))
     return found
+
+
+def _is_bundle(folder: Folder, name: str) -> bool:
+    try:
+        return is_bundle(folder.file(name))
+    except CheckpointError:
+        return True  # opening it says why it cannot be read
 
 
 def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:

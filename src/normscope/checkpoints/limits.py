@@ -39,7 +39,7 @@ class Limits:
     """Bytes of values that may be declared however small the files are, such as arrays that are all zero."""
     parts: int = 100_000
     """Parts of which the tensors of one checkpoint consist: shards, slices."""
-    work: int = 10_000_000
+    work: int = 5_000_000
     """Entries visited while looking for the model in a pickle; one that is reached twice counts twice."""
 
 

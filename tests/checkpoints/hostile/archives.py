@@ -31,9 +31,9 @@ def one(name, members, says="", code=1, method=zipfile.ZIP_STORED):
 
 W = {"w.npy": npy([2], data=bytes(8))}
 one("sound", lambda: W, code=0)
-one("a size of 10^18", lambda: {"w.npy": npy([10**18])}, "which needs")
-one("64 sizes of 10^17", lambda: {"w.npy": npy([10**17] * 64)}, "which needs")
-one("no elements, but sizes of 10^18", lambda: {**W, "v.npy": npy([0, 10**18, 10**18])}, code=0)
+one("a size of 10^17", lambda: {"w.npy": npy([10**17])}, "which needs")
+one("64 sizes of 10^17", lambda: {"w.npy": npy([10**17] * 64)}, "0 bytes for")
+one("no elements, but sizes of 10^17", lambda: {**W, "v.npy": npy([0, 10**17, 10**17])}, code=0)
 one("65 axes", lambda: {"w.npy": npy([1] * 65, data=bytes(4))}, "invalid header")
 one("a size of 5,000 digits", lambda: {"w.npy": npy(["9" * 5000])}, "invalid header")
 one("a negative size", lambda: {"w.npy": npy([-2], data=bytes(8))}, "invalid header")
@@ -59,7 +59,7 @@ one("300 MB of zeros, deflated", lambda: {"w.npy": npy([75_000_000], data=bytes(
 one("a Fortran array of 100 MB, deflated",
     lambda: {"w.npy": npy([5000, 5000], data=bytes(100_000_000), fortran=True)}, code=0,
     method=zipfile.ZIP_DEFLATED)  # fmt: skip
-one("20,000 members, deflated", lambda: {f"w{i}.npy": npy([2], data=bytes(8)) for i in range(20_000)}, code=0,
+one("2,000 members, deflated", lambda: {f"w{i}.npy": npy([2], data=bytes(8)) for i in range(2_000)}, code=0,
     method=zipfile.ZIP_DEFLATED)  # fmt: skip
 one("an unknown method", lambda: W, "unknown method", method=zipfile.ZIP_LZMA)
 one("real values", lambda: {"w.npy": npy([2], data=np.ones(2, "<f4").tobytes())}, code=0)

@@ -92,9 +92,9 @@ one("a million sizes, shared by 2,000 chunks",
     AT, "at most 64")  # fmt: skip
 one("a step of 10^30", lambda: entries((text("model.w"), described()), (text("step"), record("BytesStorageMetadata"))),
     lambda: entries((index("model.w"), place()), (index("step", ()), place(0, len(PART)))), code=0)  # fmt: skip
-one("20,000 tensors in one place",
-    lambda: entries(*((text(f"w{i}"), described()) for i in range(5_000))),
-    lambda: entries(*((index(f"w{i}"), place()) for i in range(5_000))), code=0)  # fmt: skip
+one("1,000 tensors in one place",
+    lambda: entries(*((text(f"w{i}"), described()) for i in range(1_000))),
+    lambda: entries(*((index(f"w{i}"), place()) for i in range(1_000))), code=0)  # fmt: skip
 one("metadata that is a list", lambda: LIST + text("w") + APPEND, AT, "form that torch writes")
 one("storage data that is a list", W, lambda: LIST, "does not say where")
 one("no chunks", lambda: entries((text("w"), described([4], b""))), AT, "do not cover")

@@ -65,5 +65,5 @@ one("a text of 150 MB with one wide character", lambda: gguf([info()], [string(b
 one("a key of 150 MB", lambda: gguf([info()], [string(b"y" * 150_000_000) + struct.pack("<II", 4, 1)]), "a name of")
 one("20,000 tensors in one place", lambda: gguf([info(b"w%d" % i, [500_000]) for i in range(20_000)],
     data=bytes(2_000_000)), "bytes of values")  # fmt: skip
-one("20,000 tensors of half a byte each", lambda: gguf([info(b"w%d" % i, [1]) for i in range(20_000)]), code=0)
+one("2,000 tensors in one place", lambda: gguf([info(b"w%d" % i, [1]) for i in range(2_000)]), code=0)
 one("only the first letters", lambda: b"GGUF" + bytes(20), "version 0")

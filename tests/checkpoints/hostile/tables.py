@@ -105,7 +105,7 @@ raw("a block behind the end", lambda: table([], [(b"z", varint(2**40) + varint(8
 raw("a block of 2^63 bytes", lambda: table([], [(b"z", varint(0) + varint(2**63))]), "beyond the file")
 raw("2^32 restarts", lambda: bomb(b"\xff" * 8), "too short")
 raw("snappy that claims 2^32 bytes", lambda: bomb(varint(2**32 - 1) + b"\0", b"\1"), "too large")
-raw("snappy that repeats one byte", lambda: bomb(varint(7_000_000) + b"\0a" + b"\xfe\1\0" * 120_000, b"\1"), "shorter")
+raw("snappy that repeats one byte", lambda: bomb(varint(7_000_000) + b"\0a" + b"\xfe\1\0" * 120_000, b"\1"), "longer")
 raw("snappy that looks back too far", lambda: bomb(varint(100) + b"\0a" + b"\xfe\xff\xff", b"\1"), "before its start")
 raw("snappy of single bytes", lambda: bomb(varint(6_000_000) + b"\0a" * 6_000_000, b"\1"), "")
 raw("an unknown compression", lambda: bomb(END, b"\7"), "unknown compression")

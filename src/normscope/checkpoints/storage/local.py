@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import mmap
 import os
 import resource
@@ -18,7 +17,7 @@ from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, PageMapping, m
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SAMPLES, SAMPLE_BYTES = 32, 2048
-MOST_LISTED = 200_000
+MOST_LISTED, MOST_LINKED = 500_000, 2_000
 MOST_MAPPED = 20_000  # Linux allows a process 65,530 mappings; each file may need one more as a spacer
 
 
@@ -227,14 +226,17 @@ class LocalFolder(Folder):
         self.name = str(self.path)
         self._names: tuple[str, ...] | None = None
         self._inside = inside
-        self._listings = inside._listings if inside is not None else itertools.count(1)
+        self._listings: dict[bool, int] = inside._listings if inside is not None else {False: 0, True: 0}
+        self._linked = inside is not None and (inside._linked or self.path.is_symlink())
 
     def names(self) -> Sequence[str]:
         """Names of the children; anything that is neither a file nor a folder is left out."""
         if self._names is None:
-            if next(self._listings) > MOST_LISTED:
+            self._listings[self._linked] += 1
+            if self._listings[self._linked] > (MOST_LINKED if self._linked else MOST_LISTED):
                 raise CheckpointError(
-                    f"{self.name}: too many folders to look through (limit {MOST_LISTED:,}). Name a folder inside."
+                    f"{self.name}: too many folders to look through (limit {MOST_LISTED:,}, or {MOST_LINKED:,} behind "
+                    "links). Name a folder inside."
                 )
             try:
                 with os.scandir(self.path) as entries:

@@ -13,9 +13,10 @@ from normscope.checkpoints.base import ITEM_SIZES, Buffer
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.extents import Extent
 from normscope.checkpoints.formats.orbax.zarr_folder import ZarrFolder
-from normscope.checkpoints.limits import AXES
+from normscope.checkpoints.limits import AXES, limits
 from normscope.errors import CorruptCheckpoint
 
+_BAND = 1 << 20
 bands = ByteCache(64_000_000)
 """Unpacked bands of all arrays."""
 
@@ -56,8 +57,10 @@ class ZarrArray(Extent):
         self._axis = next((axis for axis, n in enumerate(shape) if n != 1), len(shape))
         self._rows = chunks[self._axis] if self._axis < len(shape) else 1
         self._row_bytes = math.prod(shape[self._axis + 1 :]) * ITEM_SIZES[dtype]
-        width = ITEM_SIZES[dtype]
-        folder.check_unpacked(name, max(self._rows * self._row_bytes, math.prod(chunks) * width))
+        folder.check_unpacked(name, max(self._rows * self._row_bytes, math.prod(chunks) * ITEM_SIZES[dtype]))
+        if math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > limits().parts:
+            raise ValueError(f"too many chunks in {name[:100]!r} (limit {limits().parts:,})")
+        self._rows *= max(1, _BAND // max(1, self._rows * self._row_bytes))  # small chunks are read together
         self._store: Any = None
         self._owner = new_owner()
         self._lock = threading.Lock()

@@ -174,7 +174,7 @@ def _several_networks(entries: dict[str, Any]) -> tuple[str, ...]:
         if is_state_dict(value):
             keys.append(key)
         elif isinstance(value, list | tuple):
-            keys += [f"{key}.{i}" for i, each in enumerate(value) if is_state_dict(each)]
+            keys += [f"{key}.{i}" for i, each in children(value) if is_state_dict(each)]
     return tuple(keys) if len(keys) > 1 else ()
 
 

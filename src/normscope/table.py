@@ -126,7 +126,10 @@ class Tabular(abc.ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{html.escape(printable(line))}</p>" for line in self.messages) + self.table._repr_html_()
+        return (
+            "".join(f"<p>{html.escape(printable(line))}</p>" for line in self.messages)
+            + self.table._repr_html_()
+        )
 
 
 def _shown_fields(result: Any) -> list[Field[Any]]:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from .hostile import archives, dcp_folders, folders, gguf_files, llama_files, names, pickles, tables, zarr_folders
+from .hostile import (
+    archives,
+    dcp_folders,
+    folders,
+    gguf_files,
+    llama_files,
+    names,
+    pickles,
+    tables,
+    zarr_folders,
+)
 from .hostile import safetensors_files as safetensors_cases
 from .hostile.case import CASES
 

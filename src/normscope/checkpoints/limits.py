@@ -56,7 +56,8 @@ def _parsed(text: str) -> Limits:
         name, _, value = word.partition("=")
         if name not in known or not value.isascii() or not value.isdigit() or not 0 < len(value) < 19:
             raise UsageError(
-                f"{VARIABLE} must be like 'tensors=500000 name=4000', with {', '.join(known)}; got {word[:80]!r}"
+                f"{VARIABLE} must be like 'tensors=500000 name=4000'; got {word[:80]!r}. "
+                f"The limits are {', '.join(known)}."
             )
         changed[name] = int(value)
     return Limits(**changed)
@@ -100,7 +101,7 @@ def unreadable(where: str, error: Exception) -> NormscopeError:
 
 
 _sound: deque[tuple[Mapping[str, Tensor], int]] = deque(maxlen=8)
-"""Tables that have been checked, with the bytes of their values: the checkpoints of a series may share one."""
+"""Tables that have been checked, and the bytes of their values: the checkpoints of a series may share one."""
 
 
 def check_declared(checkpoint: Checkpoint, where: str) -> None:
@@ -138,7 +139,9 @@ def _check_names(names: Mapping[str, object], where: str, allowed: Limits) -> No
         if not is_text(name):
             raise CorruptCheckpoint(f"{where} has a name that is not valid Unicode: {name[:100]!r}.")
     if total > allowed.names:
-        raise CorruptCheckpoint(f"{where} has names of {total:,} characters in all (limit {allowed.names:,}).")
+        raise CorruptCheckpoint(
+            f"{where} has names of {total:,} characters in all (limit {allowed.names:,})."
+        )
 
 
 def is_text(name: str) -> bool:

@@ -22,7 +22,9 @@ class Case:
     slow: bool = False
 
 
-def add(name: str, write: Callable[[Path], object], says: str = "", code: int = 1, slow: bool = False) -> None:
+def add(
+    name: str, write: Callable[[Path], object], says: str = "", code: int = 1, slow: bool = False
+) -> None:
     """Add a case; every name is used once."""
     assert name not in CASES, name
     CASES[name] = Case(write, says, code, slow)

@@ -65,9 +65,23 @@ add("folders: a pipe", with_steps(pipe("step_3.safetensors")), code=0)
 add("folders: a pipe with the name of a bundle", with_steps(pipe("model.ckpt-3.index")), code=0)
 add("folders: a pipe as a trainer's state", with_steps(pipe("trainer_state.json")), code=0)
 add("folders: a link to a device", with_steps(link("step_3.safetensors", "/dev/zero")), code=0)
-add("folders: a link to the memory of the process", with_steps(link("step_3.safetensors", "/proc/self/mem")), code=0)
+add(
+    "folders: a link to the memory of the process",
+    with_steps(link("step_3.safetensors", "/proc/self/mem")),
+    code=0,
+)
 add("folders: a folder that may not be listed", with_steps(locked("step_3")), code=0)
-add("folders: a folder with the name of a file", with_steps(lambda f: (f / "step_3.safetensors").mkdir()), code=0)
+add(
+    "folders: a folder with the name of a file",
+    with_steps(lambda f: (f / "step_3.safetensors").mkdir()),
+    code=0,
+)
 add("folders: only a pipe", pipe("step_1.safetensors"), "is empty")
-add("folders: a pipe inside a step", with_steps(lambda f: (f / "step_3").mkdir(), pipe("step_3/model.safetensors")), code=0)
-add("folders: 3,000 empty folders", with_steps(lambda f: [(f / f"d{i}").mkdir() for i in range(3000)]), code=0)
+add(
+    "folders: a pipe inside a step",
+    with_steps(lambda f: (f / "step_3").mkdir(), pipe("step_3/model.safetensors")),
+    code=0,
+)
+add(
+    "folders: 3,000 empty folders", with_steps(lambda f: [(f / f"d{i}").mkdir() for i in range(3000)]), code=0
+)

@@ -11,12 +11,21 @@ def string(value):
 
 def info(name=b"blk.0.w", shape=(2,), kind=0, offset=0, axes=None):
     sizes = struct.pack(f"<{len(shape)}Q", *shape)
-    return string(name) + struct.pack("<I", len(shape) if axes is None else axes) + sizes + struct.pack("<IQ", kind, offset)
+    return (
+        string(name)
+        + struct.pack("<I", len(shape) if axes is None else axes)
+        + sizes
+        + struct.pack("<IQ", kind, offset)
+    )
 
 
 def gguf(infos, pairs=(), data=bytes(64), count=None, pair_count=None, version=3):
-    head = b"GGUF" + struct.pack("<IQQ", version, len(infos) if count is None else count,
-                                 len(pairs) if pair_count is None else pair_count)  # fmt: skip
+    head = b"GGUF" + struct.pack(
+        "<IQQ",
+        version,
+        len(infos) if count is None else count,
+        len(pairs) if pair_count is None else pair_count,
+    )
     head += b"".join(pairs) + b"".join(infos)
     return head + bytes(-len(head) % 32) + data
 
@@ -49,21 +58,50 @@ one("a layer of 10^20", lambda: gguf([info(b"blk.100000000000000000000.attn_q.we
 one("an unknown version", lambda: gguf([info()], version=99), "version 99")
 one("an unknown type", lambda: gguf([info(kind=4_000_000)]), "")
 one("blocks that are not whole", lambda: gguf([info(kind=8)]), "")
-one("an alignment of 0", lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<II", 4, 0)]), "alignment")
-one("an alignment of 2^31", lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<II", 4, 2**31)]),
-    "alignment")  # fmt: skip
-one("an alignment that is text", lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<I", 8) + string(b"x")]),
-    code=0)  # fmt: skip
+one(
+    "an alignment of 0",
+    lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<II", 4, 0)]),
+    "alignment",
+)
+one(
+    "an alignment of 2^31",
+    lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<II", 4, 2**31)]),
+    "alignment",
+)
+one(
+    "an alignment that is text",
+    lambda: gguf([info()], [string(b"general.alignment") + struct.pack("<I", 8) + string(b"x")]),
+    code=0,
+)
 one("an array of 2^63 numbers", lambda: gguf([info()], [array(10, 2**63)]), "damaged header")
 one("an array of 2^63 texts", lambda: gguf([info()], [array(8, 2**63)]), "damaged header")
 one("three million empty texts", lambda: gguf([info()], [array(8, 3_000_000, bytes(24_000_000))]), code=0)
-one("eight million empty texts", lambda: gguf([info()], [array(8, 8_000_000, bytes(64_000_000))]), "too much metadata")
-one("arrays of arrays of arrays", lambda: gguf([info()], [string(b"a") + struct.pack("<I", 9)
-    + struct.pack("<IQ", 9, 1) * 50]), "too much metadata")  # fmt: skip
-one("a text of 150 MB with one wide character", lambda: gguf([info()], [string(b"a") + struct.pack("<I", 8)
-    + string("\U0001f600".encode() + b"y" * 150_000_000)]), code=0)  # fmt: skip
-one("a key of 150 MB", lambda: gguf([info()], [string(b"y" * 150_000_000) + struct.pack("<II", 4, 1)]), "a name of")
-one("20,000 tensors in one place", lambda: gguf([info(b"w%d" % i, [500_000]) for i in range(20_000)],
-    data=bytes(2_000_000)), "bytes of values")  # fmt: skip
+one(
+    "eight million empty texts",
+    lambda: gguf([info()], [array(8, 8_000_000, bytes(64_000_000))]),
+    "too much metadata",
+)
+one(
+    "arrays of arrays of arrays",
+    lambda: gguf([info()], [string(b"a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 50]),
+    "too much metadata",
+)
+one(
+    "a text of 150 MB with one wide character",
+    lambda: gguf(
+        [info()], [string(b"a") + struct.pack("<I", 8) + string("\U0001f600".encode() + b"y" * 150_000_000)]
+    ),
+    code=0,
+)
+one(
+    "a key of 150 MB",
+    lambda: gguf([info()], [string(b"y" * 150_000_000) + struct.pack("<II", 4, 1)]),
+    "a name of",
+)
+one(
+    "20,000 tensors in one place",
+    lambda: gguf([info(b"w%d" % i, [500_000]) for i in range(20_000)], data=bytes(2_000_000)),
+    "bytes of values",
+)
 one("2,000 tensors in one place", lambda: gguf([info(b"w%d" % i, [1]) for i in range(2_000)]), code=0)
 one("only the first letters", lambda: b"GGUF" + bytes(20), "version 0")

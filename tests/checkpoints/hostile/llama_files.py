@@ -14,8 +14,16 @@ def modern(version, sizes, group=b"", data=b""):
 
 
 one("sizes of 2^31", lambda: modern(1, [2**31 - 1] * 7), "invalid")
-one("sizes of 2^30 with 10,000 layers", lambda: modern(1, [2**30, 2**30, 10_000, 1, 1, 2**30, 1]), "should have")
-one("10,000 layers of nothing", lambda: struct.pack("<7i", 1, 1, 10_000, 1, 1, 1, 1) + bytes(64), "not a checkpoint")
+one(
+    "sizes of 2^30 with 10,000 layers",
+    lambda: modern(1, [2**30, 2**30, 10_000, 1, 1, 2**30, 1]),
+    "should have",
+)
+one(
+    "10,000 layers of nothing",
+    lambda: struct.pack("<7i", 1, 1, 10_000, 1, 1, 1, 1) + bytes(64),
+    "not a checkpoint",
+)
 one("two billion layers", lambda: modern(1, [1, 1, 2**31 - 1, 1, 1, 1, 1]), "invalid")
 one("no heads", lambda: modern(1, [8, 8, 1, 0, 0, 8, 8]), "invalid")
 one("a negative size", lambda: modern(1, [-8, 8, 1, 1, 1, 8, 8]), "invalid")

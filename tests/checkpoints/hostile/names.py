@@ -22,7 +22,9 @@ def one(name, files, says="", code=1):
 one("a step of 10^18", ["step_1.safetensors", "step_999999999999999999.safetensors"], code=0)
 one("a step of 10^30", ["step_1.safetensors", "step_999999999999999999t.safetensors"], "")
 one("a step of 10^99", ["step_1e99.safetensors"], "")
-one("tokens of 10^30", ["step_1-tokens999999999999999999T.safetensors", "step_2-tokens2B.safetensors"], code=0)
+one(
+    "tokens of 10^30", ["step_1-tokens999999999999999999T.safetensors", "step_2-tokens2B.safetensors"], code=0
+)
 one("an epoch of 10^99", ["epoch_1e99.safetensors"], "")
 one("240 digits", [f"step_{'9' * 230}.safetensors"], "")
 one("240 underscores", [f"{'_' * 240}.safetensors"], "", code=1)

@@ -51,28 +51,60 @@ one("an unknown dtype", {"w": entry(dtype="F33")}, "not a known dtype")
 one("an entry that is a number", {"w": 5}, "not a known dtype")
 one("a header that is a list", b"[]", "step_1.safetensors")
 one("an integer of 5,000 digits", b'{"w":{"dtype":"F32","shape":[' + b"9" * 5000 + b"]}}", "not valid JSON")
-one("an integer of 4,000 digits", b'{"w":{"dtype":"F32","shape":[' + b"9" * 4000 + b"]}}", "not a known dtype")
-one("64 integers of 4,000 digits", b'{"w":{"dtype":"F32","shape":[' + b",".join([b"9" * 4000] * 64) +
-    b'],"data_offsets":[0,8]}}', "not a known dtype")  # fmt: skip
+one(
+    "an integer of 4,000 digits", b'{"w":{"dtype":"F32","shape":[' + b"9" * 4000 + b"]}}", "not a known dtype"
+)
+one(
+    "64 integers of 4,000 digits",
+    b'{"w":{"dtype":"F32","shape":[' + b",".join([b"9" * 4000] * 64) + b'],"data_offsets":[0,8]}}',
+    "not a known dtype",
+)
 one("a name twice", b'{"w":1,"w":2}', "appears twice")
 one("invalid UTF-8", b'{"w\xff":1}', "not valid JSON")
-one("a metadata value that is a bomb of escapes", b'{"__metadata__":{"a":"' + b"\\u0000" * 10_000 + b'"}}', "")
+one(
+    "a metadata value that is a bomb of escapes", b'{"__metadata__":{"a":"' + b"\\u0000" * 10_000 + b'"}}', ""
+)
 one("NaN as a size", b'{"w":{"dtype":"F32","shape":[NaN],"data_offsets":[0,8]}}', "not a known dtype")
-one("infinity as an offset", b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,1e999]}}', "not a known dtype")
+one(
+    "infinity as an offset",
+    b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,1e999]}}',
+    "not a known dtype",
+)
 raw("100,000 levels of brackets", lambda: b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too deeply")
 raw("a million brackets", lambda: b'{"a":[' + b"[]," * 1_000_000 + b"1]}", "too large")
 raw("three million numbers", lambda: b'{"a":[' + b"1," * 3_000_000 + b"1]}", "too large")
 raw("a message of 6 MB", lambda: b'{"w":{"dtype":"' + b"x" * 6_000_000 + b'"}}', "not a known dtype")
-raw("a description of a million numbers",
-    lambda: b'{"w":{"dtype":"F32","shape":[' + b"7," * 1_000_000 + b'7],"data_offsets":[0,8]}}', "not a known dtype")  # fmt: skip
-raw("250,000 empty tensors", lambda: json.dumps({f"w{i}": entry([0], [0, 0]) for i in range(250_000)}).encode(),
-    "", b"")  # fmt: skip
-raw("25 MB of wide text", lambda: ('{"__metadata__":{"a":"\U0001f600' + "y" * 26_000_000 + '"}}').encode(), "too large")
-raw("names of 40 MB", lambda: json.dumps({f"{i:06}" + "w" * 900: entry([0], [0, 0]) for i in range(45_000)}).encode(),
-    "characters in all", b"")  # fmt: skip
-add_file("safetensors: a length of 2^64", "step_1.safetensors", lambda: packed(b"{}", b"", 2**64 - 1), "header of")
-add_file("safetensors: a header of 2 GB in 20 bytes", "step_1.safetensors", lambda: packed(b"{}", b"x" * 10, 2**31),
-         "header of")  # fmt: skip
+raw(
+    "a description of a million numbers",
+    lambda: b'{"w":{"dtype":"F32","shape":[' + b"7," * 1_000_000 + b'7],"data_offsets":[0,8]}}',
+    "not a known dtype",
+)
+raw(
+    "250,000 empty tensors",
+    lambda: json.dumps({f"w{i}": entry([0], [0, 0]) for i in range(250_000)}).encode(),
+    "",
+    b"",
+)
+raw(
+    "25 MB of wide text",
+    lambda: ('{"__metadata__":{"a":"\U0001f600' + "y" * 26_000_000 + '"}}').encode(),
+    "too large",
+)
+raw(
+    "names of 40 MB",
+    lambda: json.dumps({f"{i:06}" + "w" * 900: entry([0], [0, 0]) for i in range(45_000)}).encode(),
+    "characters in all",
+    b"",
+)
+add_file(
+    "safetensors: a length of 2^64", "step_1.safetensors", lambda: packed(b"{}", b"", 2**64 - 1), "header of"
+)
+add_file(
+    "safetensors: a header of 2 GB in 20 bytes",
+    "step_1.safetensors",
+    lambda: packed(b"{}", b"x" * 10, 2**31),
+    "header of",
+)
 add_file("safetensors: an empty file", "step_1.safetensors", lambda: b"", "is empty")
 add_file("safetensors: seven bytes", "step_1.safetensors", lambda: b"\0" * 7, "too short")
 

@@ -9,7 +9,9 @@ def shape(*sizes):
 
 
 def entry(sizes=(2,), offset=0, size=8, dtype=1, shard=0, more=b""):
-    return field(1, dtype) + field(2, shape(*sizes)) + field(3, shard) + field(4, offset) + field(5, size) + more
+    return (
+        field(1, dtype) + field(2, shape(*sizes)) + field(3, shard) + field(4, offset) + field(5, size) + more
+    )
 
 
 def one(name, pairs, says="", code=1, data=bytes(64), header=field(1, 1), compress=bytes):
@@ -38,13 +40,21 @@ one("a name of 2,000 bytes", [(b"w" * 2000, entry())], "2,000 characters")
 one("a name for quadratic patterns", [(b"optimizer/" * 700, entry())], "")
 one("a layer of 10^20", [(b"layers/100000000000000000000/kernel", entry())], code=0)
 one("a dtype of 10^9", [(b"w", entry()), (b"x", entry(dtype=10**9))], code=0)
-one("entries that overlap", lambda: [(b"w%05d" % i, entry([500_000], 0, 2_000_000)) for i in range(20_000)],
-    "bytes of values", data=bytes(2_000_000))  # fmt: skip
+one(
+    "entries that overlap",
+    lambda: [(b"w%05d" % i, entry([500_000], 0, 2_000_000)) for i in range(20_000)],
+    "bytes of values",
+    data=bytes(2_000_000),
+)
 one("an entry that is a bomb of fields", lambda: [(b"w", b"\x08\x01" * 3_000_000)], "an entry of")
 one("an entry of text", [(b"w", b"hello")], "")
 one("a field longer than the entry", [(b"w", b"\x12\xff\xff\xff\xff\x0f")], "truncated")
 one("a slice that is missing", [(b"w", entry(more=field(7, field(1, field(1, 0) + field(2, 2)))))], "")
-one("200,000 slices", lambda: [(b"w", entry([400_000], more=field(7, field(1, b"")) * 200_000))], "too many slices")
+one(
+    "200,000 slices",
+    lambda: [(b"w", entry([400_000], more=field(7, field(1, b"")) * 200_000))],
+    "too many slices",
+)
 one("an empty table", [], "no model parameters")
 
 
@@ -88,16 +98,32 @@ def bomb(content, kind=b"\0"):
 
 raw("a long key repeated 200,000 times", lambda: bomb(prefix_bomb(1_000_000, 200_000)), "a key of")
 raw("keys that grow", lambda: bomb(growing_keys(20_000)), "a key of")
-raw("keys of 8 kB, 20,000 times", lambda: bomb(b"".join(
-    varint(8000 if i else 0) + varint(8 if i else 8008) + varint(0) + (b"%08d" % i).rjust(8 if i else 8008, b"k")
-    for i in range(20_000)) + END), "too many entries")  # fmt: skip
-raw("a block listed 50,000 times", lambda: table([sealed(END)], [(b"%06d" % i, varint(0) + varint(8))
-    for i in range(50_000)]), "overlap")  # fmt: skip
+raw(
+    "keys of 8 kB, 20,000 times",
+    lambda: bomb(
+        b"".join(
+            varint(8000 if i else 0)
+            + varint(8 if i else 8008)
+            + varint(0)
+            + (b"%08d" % i).rjust(8 if i else 8008, b"k")
+            for i in range(20_000)
+        )
+        + END
+    ),
+    "too many entries",
+)
+raw(
+    "a block listed 50,000 times",
+    lambda: table([sealed(END)], [(b"%06d" % i, varint(0) + varint(8)) for i in range(50_000)]),
+    "overlap",
+)
 
 
 def shifted():
     content = b"".join(varint(0) + varint(1) + varint(1) + b"kv" for _ in range(2000)) + END
-    return table([sealed(content)], [(b"%06d" % i, varint(5 * i) + varint(len(content) - 5 * i)) for i in range(1000)])
+    return table(
+        [sealed(content)], [(b"%06d" % i, varint(5 * i) + varint(len(content) - 5 * i)) for i in range(1000)]
+    )
 
 
 raw("blocks that overlap", shifted, "damaged")
@@ -105,8 +131,16 @@ raw("a block behind the end", lambda: table([], [(b"z", varint(2**40) + varint(8
 raw("a block of 2^63 bytes", lambda: table([], [(b"z", varint(0) + varint(2**63))]), "beyond the file")
 raw("2^32 restarts", lambda: bomb(b"\xff" * 8), "too short")
 raw("snappy that claims 2^32 bytes", lambda: bomb(varint(2**32 - 1) + b"\0", b"\1"), "too large")
-raw("snappy that repeats one byte", lambda: bomb(varint(7_000_000) + b"\0a" + b"\xfe\1\0" * 120_000, b"\1"), "longer")
-raw("snappy that looks back too far", lambda: bomb(varint(100) + b"\0a" + b"\xfe\xff\xff", b"\1"), "before its start")
+raw(
+    "snappy that repeats one byte",
+    lambda: bomb(varint(7_000_000) + b"\0a" + b"\xfe\1\0" * 120_000, b"\1"),
+    "longer",
+)
+raw(
+    "snappy that looks back too far",
+    lambda: bomb(varint(100) + b"\0a" + b"\xfe\xff\xff", b"\1"),
+    "before its start",
+)
 raw("snappy of single bytes", lambda: bomb(varint(6_000_000) + b"\0a" * 6_000_000, b"\1"), "")
 raw("an unknown compression", lambda: bomb(END, b"\7"), "unknown compression")
 raw("a wrong checksum", lambda: table([END + bytes(5)], [(b"z", varint(0) + varint(8))]), "checksum")

@@ -9,18 +9,36 @@ from .case import CASES, add
 
 def zarray(shape=(4,), chunks=(4,), dtype="<f4", **more):
     compressor = more.pop("compressor", None)
-    return {"zarr_format": 2, "shape": list(shape), "chunks": list(chunks), "dtype": dtype, "order": "C",
-            "compressor": compressor, "fill_value": None, "filters": None, **more}  # fmt: skip
+    return {
+        "zarr_format": 2,
+        "shape": list(shape),
+        "chunks": list(chunks),
+        "dtype": dtype,
+        "order": "C",
+        "compressor": compressor,
+        "fill_value": None,
+        "filters": None,
+        **more,
+    }
 
 
 def zarr3(shape=(4,), chunks=(4,), dtype="float32"):
     grid = {"name": "regular", "configuration": {"chunk_shape": list(chunks)}}
-    return {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": dtype, "chunk_grid": grid,
-            "chunk_key_encoding": {"name": "default"}, "fill_value": 0,
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}  # fmt: skip
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": dtype,
+        "chunk_grid": grid,
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
 
 
-def one(name, metadata, says="", code=1, chunk=struct.pack("<4f", 1, 2, 3, 4), kind=".zarray", array="params.w"):
+def one(
+    name, metadata, says="", code=1, chunk=struct.pack("<4f", 1, 2, 3, 4), kind=".zarray", array="params.w"
+):
     def write(folder):
         inside = folder / "checkpoint_1" / array
         inside.mkdir(parents=True)
@@ -52,7 +70,11 @@ one("65 axes", zarray([1] * 65, [1] * 65), "64 axes")
 one("a negative size", zarray([-4], [4]), "non-negative")
 one("chunks of other axes", zarray([4], [2, 2]), "non-negative")
 one("a shape that is text", {**zarray(), "shape": "four"}, "damaged metadata")
-one("a shape that is nested", lambda: b'{"zarr_format":2,"chunks":[1],"dtype":"<f4","shape":' + b"[" * 90_000, "")
+one(
+    "a shape that is nested",
+    lambda: b'{"zarr_format":2,"chunks":[1],"dtype":"<f4","shape":' + b"[" * 90_000,
+    "",
+)
 one("a dtype that is a list", {**zarray(), "dtype": [["a", "<f4"]]}, "unknown dtype")
 one("a dtype of 100 kB", {**zarray(), "dtype": "x" * 100_000}, "unknown dtype")
 one("metadata of 2 MB", lambda: b" " * 2_000_000, "too much metadata")

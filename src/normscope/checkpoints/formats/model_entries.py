@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import quoted
 from normscope.checkpoints.formats.torch.state_dicts import COPY, WEIGHTS, WRAPPERS
-from normscope.checkpoints.slot_names import BESIDE, OPTIMIZER, is_beside_model, is_slot, may_be_optimizer
 from normscope.checkpoints.limits import limits
+from normscope.checkpoints.slot_names import BESIDE, OPTIMIZER, is_beside_model, is_slot, may_be_optimizer
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.words import some
 

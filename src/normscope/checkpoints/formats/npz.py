@@ -57,7 +57,9 @@ def open_npz(file: File) -> Checkpoint:
         array = _read_header(file, name, zips.member_extent(file, member), member.size)
         dtype = _DTYPES.get(array.descr[1:]) if array.descr[0] != ">" else None
         if dtype is not None and name in STEP_KEYS and array.shape == () and dtype in ("int64", "int32"):
-            step = read_step(_locate(file, name, extent, array, ITEM_SIZES[dtype], member.size), ITEM_SIZES[dtype])
+            step = read_step(
+                _locate(file, name, extent, array, ITEM_SIZES[dtype], member.size), ITEM_SIZES[dtype]
+            )
         if reason := _reason(name, array, dtype):
             skipped[name] = reason
         elif dtype is not None:

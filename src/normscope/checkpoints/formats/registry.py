@@ -113,7 +113,9 @@ def open_file(file: File) -> Checkpoint:
     if found is not None:
         return open_checked(lambda: found.open(file), file.name)
     if file.name.lower().endswith(".safetensors"):
-        return open_checked(lambda: open_safetensors(file), file.name)  # raises an error that says what is wrong with the header
+        return open_checked(
+            lambda: open_safetensors(file), file.name
+        )  # raises an error that says what is wrong with the header
     if bytes(file.peek(0, min(len(_GIT_LFS), file.size))) == _GIT_LFS:
         raise UnknownFormat(
             f"{file.name} is only a pointer to the file (Git LFS); fetch it with 'git lfs pull'."

@@ -62,7 +62,9 @@ def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
     skipped: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
         if shard not in present:
-            raise CorruptCheckpoint(f"{index.name} names the shard {shard[:200]!r}, which is missing. Copy it too.")
+            raise CorruptCheckpoint(
+                f"{index.name} names the shard {shard[:200]!r}, which is missing. Copy it too."
+            )
         files.append(folder.file(shard))
         header = read_safetensors_header(files[-1])
         for name, tensor in header.tensors.items():

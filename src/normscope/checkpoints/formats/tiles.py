@@ -150,7 +150,9 @@ class _Cover:
             first, last = cuts[tile.offsets[axis]], cuts[tile.offsets[axis] + tile.sizes[axis]]
             self._left -= last - first
             if self._left < 0:
-                raise CorruptCheckpoint(f"the parts of a tensor are too many, of too many sizes (limit {_WORK:,})")
+                raise CorruptCheckpoint(
+                    f"the parts of a tensor are too many, of too many sizes (limit {_WORK:,})"
+                )
             for slab in slabs[first:last]:
                 slab.append(tile)
         return all(self.is_exact(slab, axis + 1) for slab in slabs)

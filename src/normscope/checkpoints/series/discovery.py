@@ -18,8 +18,8 @@ from normscope.checkpoints.series.unread import (
     DEEPEST,
     folders_with_models,
     subfolders,
-    unread_files,
     unlistable_folders,
+    unread_files,
     unread_folder,
 )
 from normscope.errors import CheckpointError

@@ -59,7 +59,11 @@ def subfolders(folder: Folder) -> list[str]:
 def unlistable_folders(folder: Folder) -> list[LeftOut]:
     """The subfolders that cannot be listed: they may not be read, or are gone."""
     names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
-    return [LeftOut(name, "cannot be listed") for name in names if is_text(name) and not _is_listable(folder, name)]
+    return [
+        LeftOut(name, "cannot be listed")
+        for name in names
+        if is_text(name) and not _is_listable(folder, name)
+    ]
 
 
 def _is_listable(folder: Folder, name: str) -> bool:

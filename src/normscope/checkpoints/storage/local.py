@@ -40,7 +40,9 @@ class LocalFile(File):
         except OSError as error:
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{self.name} is not a file that can be read: it is a pipe, device or folder.")
+            raise CheckpointError(
+                f"{self.name} is not a file that can be read: it is a pipe, device or folder."
+            )
         self.size = status.st_size
         self._identity = _identity(status)
         self._map: PageMapping | None = None
@@ -227,7 +229,7 @@ class LocalFolder(Folder):
         self._names: tuple[str, ...] | None = None
         self._inside = inside
         self._listings: dict[bool, int] = inside._listings if inside is not None else {False: 0, True: 0}
-        self._linked = inside is not None and (inside._linked or self.path.is_symlink())
+        self._linked: bool = inside is not None and (inside._linked or self.path.is_symlink())
 
     def names(self) -> Sequence[str]:
         """Names of the children; anything that is neither a file nor a folder is left out."""
@@ -235,8 +237,8 @@ class LocalFolder(Folder):
             self._listings[self._linked] += 1
             if self._listings[self._linked] > (MOST_LINKED if self._linked else MOST_LISTED):
                 raise CheckpointError(
-                    f"{self.name}: too many folders to look through (limit {MOST_LISTED:,}, or {MOST_LINKED:,} behind "
-                    "links). Name a folder inside."
+                    f"{self.name}: too many folders to look through (limit {MOST_LISTED:,}, or {MOST_LINKED:,} "
+                    "behind links). Name a folder inside."
                 )
             try:
                 with os.scandir(self.path) as entries:

@@ -79,8 +79,8 @@ def read_directory(file: File) -> dict[str, Member]:
         raise CorruptCheckpoint(f"{file.name} has a damaged archive directory ({error}).") from None
     if packed > start:
         raise CorruptCheckpoint(
-            f"{file.name} has members of {packed:,} bytes in an archive of {file.size:,}: they overlap, or it "
-            "is truncated. Copy or save it again."
+            f"{file.name} has members of {packed:,} bytes in an archive of {file.size:,}: they overlap, "
+            "or it is truncated. Copy or save it again."
         )
     return members
 

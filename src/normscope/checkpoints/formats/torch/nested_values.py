@@ -34,7 +34,9 @@ class Walk:
         """Count entries; CorruptCheckpoint if they are too many."""
         self.left -= entries
         if self.left < 0:
-            raise CorruptCheckpoint(f"its structure takes too long to look through (limit {self.most:,} visits)")
+            raise CorruptCheckpoint(
+                f"its structure takes too long to look through (limit {self.most:,} visits)"
+            )
 
 
 _walk: ContextVar[Walk | None] = ContextVar("walk", default=None)

@@ -54,7 +54,7 @@ def test_a_crafted_input(name, tmp_path, runner):
     found = scan(runner, folder)
     printed, said = (folder.with_suffix(f".{part}").read_text() for part in ("out", "err"))
     assert found["code"] == case.code, (found, said[-2000:])
-    assert found["seconds"] < MOST_SECONDS
+    assert found["cpu"] < MOST_SECONDS  # not the wall time, which others on the machine lengthen
     assert found["bytes"] < MOST_BYTES
     assert "Traceback" not in said and "unexpected" not in said, said
     assert case.says in (said if case.code else printed), said

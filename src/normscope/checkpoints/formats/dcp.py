@@ -85,8 +85,9 @@ class _DcpReader:
 
     def _path(self, name: str) -> tuple[str, ...]:
         path = self.paths.get(name) if isinstance(self.paths, dict) else None
-        plain = isinstance(path, tuple) and 0 < len(path) <= AXES
-        return tuple(shown(key, most=limits().name) for key in path) if plain else (name,)
+        if not isinstance(path, tuple) or not 0 < len(path) <= AXES:
+            return (name,)
+        return tuple(shown(key, most=limits().name) for key in path)
 
     def _locate(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, Extent]:
         dtype, shape = _dtype(state["properties"]), _size(state["size"])

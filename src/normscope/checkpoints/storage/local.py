@@ -237,7 +237,7 @@ class LocalFolder(Folder):
             self._listings[self._linked] += 1
             if self._listings[self._linked] > (MOST_LINKED if self._linked else MOST_LISTED):
                 raise CheckpointError(
-                    f"{self.name}: too many folders to look through (limit {MOST_LISTED:,}, or {MOST_LINKED:,} "
+                    f"{self.name}: too many folders to look at (limit {MOST_LISTED:,}, or {MOST_LINKED:,} "
                     "behind links). Name a folder inside."
                 )
             try:

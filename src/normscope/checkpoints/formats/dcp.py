@@ -65,7 +65,7 @@ class _DcpReader:
         self.stored = _stored_chunks(metadata["storage_data"])
         self.files: dict[str, File] = {}
         self.parts = 0
-        if not all(isinstance(name, str) for name in (*self.entries, *self.stored)):
+        if not all(isinstance(name, str) for name in self.entries):
             raise ValueError("a name is not a string")
 
     def open(self) -> Checkpoint:
@@ -182,11 +182,17 @@ def _stored_chunks(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored
                 "a chunk is compressed or encrypted; save the checkpoint without transforms."
             )
         offsets = _size(index.state["offset"]) if index.state.get("offset") is not None else ()
-        state = info.state
-        stored[index.state["fqn"]][offsets] = _Stored(
-            state["relative_path"], int(state["offset"]), int(state["length"])
-        )
+        name, file = index.state["fqn"], info.state["relative_path"]
+        if not isinstance(name, str) or not isinstance(file, str):  # before they are hashed
+            raise ValueError("a name is not a string")
+        stored[name][offsets] = _Stored(file, *(_integer(info.state[key]) for key in ("offset", "length")))
     return dict(stored)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError("an offset or a length is not an integer")
+    return value
 
 
 def _class(value: Any) -> str:

@@ -248,7 +248,7 @@ one(
 )
 one("a broadcast of 2^50 elements", lambda: entries(W, (text("v"), tensor([2**50], [0]))), code=0)
 one(
-    "30,000 views of one storage",
+    "5,000 views of one storage",
     lambda: entries(
         *((text(f"w{i}"), tensor([200_000], [1], i, storage(count=300_000))) for i in range(5_000))
     ),

@@ -54,7 +54,7 @@ def one(
 
 one("sound", zarray(), code=0)
 one("zarr 3, sound", zarr3(), code=0, kind="zarr.json")
-one("2^40 elements and no chunk", zarray([2**40], [2**20]), "bytes of values", chunk=None)
+one("2^40 elements and no chunk", zarray([2**40], [2**24]), "bytes of values", chunk=None)
 one("2^40 elements in one chunk", zarray([2**40], [2**40]), "at once", chunk=None)
 one("a chunk of 2 GiB announced", zarray([2**29], [2**29]), "at once", chunk=None)
 one("a chunk of 2 GiB for four numbers", zarray([4], [2**29]), "at once")

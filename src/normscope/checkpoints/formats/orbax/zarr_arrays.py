@@ -16,7 +16,8 @@ from normscope.checkpoints.formats.orbax.zarr_folder import ZarrFolder
 from normscope.checkpoints.limits import AXES, limits
 from normscope.errors import CorruptCheckpoint
 
-_BAND = 1 << 20
+SMALLEST_BAND = 1 << 20
+"""Bytes of chunks that are read together, if the chunks are smaller."""
 bands = ByteCache(64_000_000)
 """Unpacked bands of all arrays."""
 
@@ -60,7 +61,9 @@ class ZarrArray(Extent):
         folder.check_unpacked(name, max(self._rows * self._row_bytes, math.prod(chunks) * ITEM_SIZES[dtype]))
         if math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > limits().parts:
             raise ValueError(f"too many chunks in {name[:100]!r} (limit {limits().parts:,})")
-        self._rows *= max(1, _BAND // max(1, self._rows * self._row_bytes))  # small chunks are read together
+        self._rows *= max(
+            1, SMALLEST_BAND // max(1, self._rows * self._row_bytes)
+        )  # small chunks are read together
         self._store: Any = None
         self._owner = new_owner()
         self._lock = threading.Lock()

@@ -71,7 +71,7 @@ def locate(name: str) -> Place:
     if role is not None:
         return _place(path, role)
     number = re.search(r"\d+", path.whole)
-    layer = path.layer if path.layer is not None else int(number.group()) if number else None
+    layer = path.layer if path.layer is not None else _layer(number.group()) if number else None
     return Place(_component(path.whole), layer, "other", known=False)
 
 
@@ -206,7 +206,12 @@ def _path(name: str) -> _Path:
     number = re.search(rf"(?:^|\.){STACK}\.(\d+)(?=\.|$)", stem)
     if number is None:
         return _Path(whole, stem, leaf, None)
-    return _Path(whole, f"{stem[: number.start(1)]}#{stem[number.end(1) :]}", leaf, int(number[1]))
+    return _Path(whole, f"{stem[: number.start(1)]}#{stem[number.end(1) :]}", leaf, _layer(number[1]))
+
+
+def _layer(digits: str) -> int | None:
+    """The number of a layer; one of 19 digits or more does not count layers."""
+    return int(digits) if len(digits) < 19 else None
 
 
 def _one_spelling(name: str) -> str:
@@ -225,7 +230,7 @@ def _place(path: _Path, role: str) -> Place:
     layer = path.layer
     if layer is None:
         number = re.search(r"(?<!heads)(?<!experts)(?<!linears)(?:^|\.)(\d+)(?=\.)", path.stem)
-        layer = int(number[1]) if number else None
+        layer = _layer(number[1]) if number else None
     return Place(_component(path.whole), None if role in OUTSIDE_BODY else layer, role, known=True)
 
 

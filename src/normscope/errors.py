@@ -25,8 +25,23 @@
 MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError;
 AnotherSeries, for a run file that belongs to another series, is both a UsageError and a RunFileError.
 
-A message says what was expected, what was given, and what to do next.
+A message says what was expected, what was given, and what to do next, in at most 500 characters.
 """
+
+LONGEST = 500
+"""Characters of a message: what a file contains may be quoted in it."""
+
+
+def shortened(message: str, most: int = LONGEST) -> str:
+    """A message without its middle if it is too long: the file is named first, and the advice comes last.
+
+    >>> shortened("x" * 2000).count("x"), len(shortened("x" * 2000))
+    (497, 500)
+    """
+    if len(message) <= most:
+        return message
+    end = most // 3
+    return f"{message[: most - end - 3]} … {message[-end:]}"
 
 
 class NormscopeError(Exception):
@@ -42,6 +57,9 @@ class NormscopeError(Exception):
     """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class UsageError(NormscopeError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from normscope.errors import UsageError
 from normscope.option_checks import check_kind
 from normscope.plugins import require
+from normscope.words import printable
 
 if TYPE_CHECKING:
     import pandas
@@ -82,7 +83,7 @@ class Table:
         return {name: list(values) for name, values in self.columns.items()}
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        head = "".join(f"<th>{html.escape(printable(name))}</th>" for name in self.columns)
         hidden = len(self) - SHOWN_ROWS
         rows = list(self)
         if hidden > 0:
@@ -125,7 +126,10 @@ class Tabular(abc.ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{html.escape(line)}</p>" for line in self.messages) + self.table._repr_html_()
+        return (
+            "".join(f"<p>{html.escape(printable(line))}</p>" for line in self.messages)
+            + self.table._repr_html_()
+        )
 
 
 def _shown_fields(result: Any) -> list[Field[Any]]:
@@ -143,4 +147,4 @@ def _json_value(value: Any) -> Value:
 def _short(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))

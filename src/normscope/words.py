@@ -50,4 +50,6 @@ def printable(text: str) -> str:
     >>> printable("a\nb")
     'a\\nb'
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

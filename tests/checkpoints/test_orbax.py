@@ -177,6 +177,7 @@ def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
         "_read_band",
         lambda self, index: (unpacked.append((self._folder.name, index)), plain(self, index))[1],
     )
+    monkeypatch.setattr(zarr_arrays, "SMALLEST_BAND", 1)
     monkeypatch.setattr(zarr_arrays.bands, "limit", 3 * 128 * 4)
     monkeypatch.setattr(walk, "BLOCK", 1 << 14)
     monkeypatch.setattr(walk, "SPAN", 1 << 15)

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
+from normscope.checkpoints.limits import reading, unreadable
+from normscope.errors import NormscopeError
 
 SMALL = 1 << 16
 """Bytes up to which a local file is hashed completely."""
@@ -164,7 +166,9 @@ def element_type(width: int) -> str:
 
 
 def read_step(extent: Extent, nbytes: int) -> int | None:
-    """The training step in an extent that is one signed integer; None if it is negative."""
+    """The training step in an extent that is one signed integer; None if it is negative, or no integer."""
+    if not 0 < nbytes <= 8:
+        return None
     value = int.from_bytes(extent.read(0, nbytes), "little", signed=True)
     return value if value >= 0 else None
 
@@ -218,7 +222,8 @@ class TableCheckpoint(Checkpoint):
             combined = hashlib.blake2b("\n".join(digests).encode(), digest_size=16).hexdigest()
             whole = digests[0] if len(digests) == 1 else combined
             local = all(file.zero_copy for file in self._files)
-            self._digest = f"{whole}.{self._sampled()}" if local and self.nbytes > SMALL else whole
+            with reading(self._where):
+                self._digest = f"{whole}.{self._sampled()}" if local and self.nbytes > SMALL else whole
         return self._digest
 
     def _sampled(self) -> str:
@@ -239,12 +244,19 @@ class TableCheckpoint(Checkpoint):
         return result.hexdigest()
 
     def read(self, name: str, start: int, stop: int) -> Buffer:
-        """Same as Extent.read."""
-        return self._extents[name].read(start, stop)
+        """Same as Extent.read; whatever a damaged file makes it raise, the error names the file."""
+        extent = self._extents[name]
+        try:
+            return extent.read(start, stop)
+        except NormscopeError:
+            raise
+        except Exception as error:
+            raise unreadable(self._where, error) from error
 
     def zero_copy(self, name: str) -> bool:
         """Same as Extent.zero_copy."""
-        return self._extents[name].zero_copy
+        with reading(self._where):
+            return self._extents[name].zero_copy
 
     def read_granularity(self, name: str) -> int:
         """Same as Extent.read_granularity."""
@@ -262,3 +274,7 @@ class TableCheckpoint(Checkpoint):
         """Close every file."""
         for file in self._files:
             file.close()
+
+    @property
+    def _where(self) -> str:
+        return self._files[0].name if self._files else self.format

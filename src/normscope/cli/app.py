@@ -12,7 +12,8 @@ import typer
 
 from normscope._version import __version__
 from normscope.cli.option_groups import spelling
-from normscope.errors import NormscopeError
+from normscope.errors import NormscopeError, shortened
+from normscope.words import printable
 
 # In the order of the help page. Each module has a function of the command's name, and EXAMPLES of its use.
 COMMANDS: dict[str, str] = {
@@ -111,5 +112,6 @@ def main() -> None:
 def _give_up(error: BaseException, sentence: str, code: int) -> None:
     if "--debug" in sys.argv:
         raise error
-    print(f"normscope: {sentence}", file=sys.stderr)
+    # What a file contains may be in it: no control characters for the terminal, and no pages of text.
+    print(shortened(f"normscope: {printable(sentence)}"), file=sys.stderr)
     raise SystemExit(code) from None

@@ -99,7 +99,13 @@ def print_file(name: str, path: Path, json: bool, hint: str = "", findings: Sequ
 
 def print_json(value: Any) -> None:
     """Print any result as JSON: dataclasses as objects, tables as lists of rows, NaN as null."""
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    print(text if text.isprintable() else "".join(map(_json_character, text)))
+
+
+def _json_character(c: str) -> str:
+    """A character of JSON; one that could control a terminal as an escape, which means the same in JSON."""
+    return c if c.isprintable() else json.dumps(c)[1:-1]
 
 
 def plain(value: Any) -> Any:

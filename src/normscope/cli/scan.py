@@ -133,10 +133,8 @@ def _print(found: Summary) -> None:
     for line in _skipped(found):
         say(printable(line))
     print_notes(warning for warning in found.warnings if warning not in found.headlines)
-    say(
-        f"run file: {found.run}   (next: normscope fit {found.run}, normscope report {found.run})",
-        style="dim",
-    )
+    run = printable(str(found.run))
+    say(f"run file: {run}   (next: normscope fit {run}, normscope report {run})", style="dim")
 
 
 def _norms(stage: StageSummary) -> str:

@@ -14,6 +14,7 @@ from normscope.run import Run
 from normscope.table import Table, Value
 from normscope.theory.measures.series_sources import Selection, Source, load_one, refuse_measure, run_path
 from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm, recorded_scopes
+from normscope.words import printable
 
 COLUMNS = (
     *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
@@ -101,9 +102,9 @@ def _write_csv(table: Table, path: Path) -> None:
 
 
 def _cell(value: object) -> object:
-    """Quote names that look like a formula; keep all digits of floats."""
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
+    """Quote names that look like a formula, and escape control characters; keep all digits of floats."""
+    if isinstance(value, str):
+        return f"'{printable(value)}" if value.startswith(FORMULA) else printable(value)
     return repr(value) if isinstance(value, float) else value
 
 

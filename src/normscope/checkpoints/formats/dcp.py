@@ -17,8 +17,9 @@ from normscope.checkpoints.extents import Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.model_entries import no_parameters, select_model
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
-from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global
+from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, shown
 from normscope.checkpoints.formats.torch.pickles import read_single, read_single_value
+from normscope.checkpoints.limits import AXES, limits
 from normscope.checkpoints.slot_names import STEP_KEYS
 from normscope.checkpoints.storage.local import PartFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -50,7 +51,7 @@ def open_dcp(folder: Folder) -> Checkpoint:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptCheckpoint(
             f"{folder.name}/{METADATA} is not in the form that torch writes "
-            f"({type(error).__name__}: {str(error)[:80]})."
+            f"({type(error).__name__}{f': {error}'[:80] if isinstance(error, ValueError) else ''})."
         ) from None
 
 
@@ -63,6 +64,9 @@ class _DcpReader:
         self.paths = metadata.get("planner_data") or {}
         self.stored = _stored_chunks(metadata["storage_data"])
         self.files: dict[str, File] = {}
+        self.parts = 0
+        if not all(isinstance(name, str) for name in self.entries):
+            raise ValueError("a name is not a string")
 
     def open(self) -> Checkpoint:
         """Choose the tensors of the model and find their bytes."""
@@ -81,11 +85,16 @@ class _DcpReader:
 
     def _path(self, name: str) -> tuple[str, ...]:
         path = self.paths.get(name) if isinstance(self.paths, dict) else None
-        return tuple(map(str, path)) if isinstance(path, tuple) and path else (name,)
+        if not isinstance(path, tuple) or not 0 < len(path) <= AXES:
+            return (name,)
+        return tuple(shown(key, most=limits().name) for key in path)
 
     def _locate(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, Extent]:
         dtype, shape = _dtype(state["properties"]), _size(state["size"])
         tiles = []
+        self.parts += len(state["chunks"])
+        if self.parts > limits().parts:
+            raise ValueError(f"too many chunks (limit {limits().parts:,})")
         for chunk in state["chunks"]:
             offsets, sizes = _size(chunk.state["offsets"]), _size(chunk.state["sizes"])
             stored = self.stored.get(key, {}).get(offsets)
@@ -173,11 +182,17 @@ def _stored_chunks(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored
                 "a chunk is compressed or encrypted; save the checkpoint without transforms."
             )
         offsets = _size(index.state["offset"]) if index.state.get("offset") is not None else ()
-        state = info.state
-        stored[index.state["fqn"]][offsets] = _Stored(
-            state["relative_path"], int(state["offset"]), int(state["length"])
-        )
+        name, file = index.state["fqn"], info.state["relative_path"]
+        if not isinstance(name, str) or not isinstance(file, str):  # before they are hashed
+            raise ValueError("a name is not a string")
+        stored[name][offsets] = _Stored(file, *(_integer(info.state[key]) for key in ("offset", "length")))
     return dict(stored)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError("an offset or a length is not an integer")
+    return value
 
 
 def _class(value: Any) -> str:
@@ -189,7 +204,10 @@ def _class(value: Any) -> str:
 
 def _size(value: Any) -> tuple[int, ...]:
     """The integers of a torch.Size, which is pickled as a call on a tuple."""
-    numbers = tuple(value.args[0]) if isinstance(value, CallRecord) else tuple(value)
+    listed = value.args[0] if isinstance(value, CallRecord) else value
+    if not isinstance(listed, tuple | list) or len(listed) > AXES:
+        raise ValueError(f"a size is not a list of at most {AXES} integers")
+    numbers = tuple(listed)
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         raise ValueError("a size is not a non-negative integer")
     return numbers
@@ -198,5 +216,5 @@ def _size(value: Any) -> tuple[int, ...]:
 def _dtype(properties: Any) -> str:
     dtype = properties.state[0] if isinstance(properties.state, tuple) else properties.state["dtype"]
     if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in ITEM_SIZES:
-        raise ValueError(f"unknown dtype {str(dtype)[:80]}")
+        raise ValueError(f"unknown dtype {shown(dtype)}")
     return dtype.name

@@ -27,7 +27,11 @@ _SCALARS: Mapping[int, str] = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
-_HEADER_LIMIT, _TENSORS, _VALUES = 200_000_000, 300_000, 5_000_000
+_HEADER_LIMIT, _TENSORS, _VALUES, _TEXT = 200_000_000, 300_000, 5_000_000, 65_535
+
+
+_WINDOW = 1 << 20
+"""Bytes of the header that are read at once."""
 
 
 def is_gguf(file: File) -> bool:
@@ -67,36 +71,43 @@ class _Cursor:
     """Reads the header from front to back, fetching more of the file as needed."""
 
     def __init__(self, file: File) -> None:
-        self._file, self._data, self.position = file, b"", 0
+        self._file, self._data, self._begin, self.position = file, b"", 0, 0
         self._values = 0
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
+        start = self.position
+        self.skip(count)
+        if not self._begin <= start <= self.position <= self._begin + len(self._data):
+            end = min(self._file.size, start + max(count, _WINDOW))
+            self._begin, self._data = start, self._file.peek(start, end)
+        return self._data[start - self._begin : self.position - self._begin]
+
+    def skip(self, count: int) -> None:
+        """Pass over the next bytes without reading them."""
         stop = self.position + count
         if count > _HEADER_LIMIT or stop > min(self._file.size, _HEADER_LIMIT):
             raise ValueError("it is truncated or too large")
-        while stop > len(self._data):
-            end = min(self._file.size, max(stop, 2 * len(self._data), 1 << 16))
-            self._data += self._file.peek(len(self._data), end)
-        piece = self._data[self.position : stop]
         self.position = stop
-        return piece
 
     def number(self, layout: str) -> Any:
         """The next number."""
         return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
 
     def text(self) -> str:
-        """The next string."""
-        return self.take(self.number("<Q")).decode("utf-8", "replace")
+        """The next string, a name."""
+        length = self.number("<Q")
+        if length > _TEXT:
+            raise ValueError(f"a name of {length:,} bytes (limit {_TEXT:,})")
+        return self.take(length).decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """The next metadata value; arrays are skipped, because none of them is needed."""
+        """The next metadata value; texts and arrays are skipped, because none of them is needed."""
         self._values += 1
         if self._values > _VALUES or depth > 4:
             raise ValueError(f"too much metadata (limit {_VALUES:,} values, 4 levels)")
         if kind == _STRING:
-            return self.text()
+            return self.skip(self.number("<Q"))
         if kind == _ARRAY:
             return self._skip_array(depth)
         if kind not in _SCALARS:
@@ -106,7 +117,7 @@ class _Cursor:
     def _skip_array(self, depth: int) -> None:
         kind, count = self.number("<I"), self.number("<Q")
         if kind in _SCALARS:
-            self.take(count * struct.calcsize(_SCALARS[kind]))
+            self.skip(count * struct.calcsize(_SCALARS[kind]))
             return
         for _ in range(min(count, _VALUES + 1)):
             self.value(kind, depth + 1)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import quoted
 from normscope.checkpoints.formats.torch.state_dicts import COPY, WEIGHTS, WRAPPERS
+from normscope.checkpoints.limits import limits
 from normscope.checkpoints.slot_names import BESIDE, OPTIMIZER, is_beside_model, is_slot, may_be_optimizer
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.words import some
 
 EntryPath = tuple[str, ...]
@@ -16,6 +18,7 @@ Inside = dict[EntryPath, EntryPath]
 """The whole path of an entry → what is left of it inside the wrappers."""
 
 _WRAPPERS = ("target", *WRAPPERS)
+_DEEPEST = 64
 _ALSO_PARTS = frozenset(("model", "module", "network", "net"))
 """Wrappers whose words also name a part of a model, beside its head and other parts."""
 
@@ -35,6 +38,8 @@ class ModelEntries:
 def select_model(paths: Iterable[EntryPath]) -> ModelEntries:
     """Step into wrappers such as `model` or `params`, and skip the entries beside them."""
     inside: Inside = {path: path for path in paths}
+    if any(len(path) > _DEEPEST or sum(map(len, path)) > limits().name for path in inside):
+        raise CorruptCheckpoint(f"a name is too long (limit {limits().name:,} characters, {_DEEPEST} levels)")
     skipped: dict[str, str] = {}
     networks: tuple[str, ...] = ()
     for _ in range(3):
@@ -70,17 +75,23 @@ def no_parameters(where: str, skipped: Mapping[str, str]) -> CheckpointError:
 
 def _networks(heads: Iterable[str], inside: Inside) -> tuple[str, ...]:
     """The keys beside the model that contain weights of another network."""
+    below = _below(inside)
     return tuple(
         head
         for head in sorted(heads)
         if head not in _WRAPPERS
         and not (COPY.fullmatch(head) or is_beside_model(head) or may_be_optimizer(head))
-        and _is_network(_below(head, inside))
+        and _is_network(below[head])
     )
 
 
-def _below(head: str, inside: Inside) -> set[EntryPath]:
-    return {rest[1:] for rest in inside.values() if rest[0] == head and len(rest) > 1}
+def _below(inside: Inside) -> defaultdict[str, set[EntryPath]]:
+    """First key → what is left of the paths below it."""
+    found: defaultdict[str, set[EntryPath]] = defaultdict(set)
+    for rest in inside.values():
+        if len(rest) > 1:
+            found[rest[0]].add(rest[1:])
+    return found
 
 
 def _is_network(below: set[EntryPath], at_least: int = 1) -> bool:
@@ -94,7 +105,8 @@ def _is_part(key: str, inside: Inside) -> bool:
     others = {rest[0] for rest in inside.values()} - {key}
     if not others or any(map(_is_trainers, others)):
         return False
-    return not all(_is_network(_below(head, inside), at_least=2) for head in others)
+    below = _below(inside)
+    return not all(_is_network(below[head], at_least=2) for head in others)
 
 
 def _is_trainers(head: str) -> bool:

@@ -54,10 +54,12 @@ def open_npz(file: File) -> Checkpoint:
     for member_name, member in zips.read_directory(file).items():
         name = member_name.removesuffix(".npy")
         extent = zips.member_extent(file, member)
-        array = _read_header(file, name, extent, member.size)
+        array = _read_header(file, name, zips.member_extent(file, member), member.size)
         dtype = _DTYPES.get(array.descr[1:]) if array.descr[0] != ">" else None
         if dtype is not None and name in STEP_KEYS and array.shape == () and dtype in ("int64", "int32"):
-            step = read_step(ByteRange(extent, array.start), member.size - array.start)
+            step = read_step(
+                _locate(file, name, extent, array, ITEM_SIZES[dtype], member.size), ITEM_SIZES[dtype]
+            )
         if reason := _reason(name, array, dtype):
             skipped[name] = reason
         elif dtype is not None:

@@ -13,6 +13,7 @@ from normscope.checkpoints.formats.npz import is_npz, open_npz
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
 from normscope.checkpoints.formats.safetensors import is_safetensors, open_safetensors
 from normscope.checkpoints.formats.torch.pickles import is_pickle, is_torch_zip, open_legacy, open_torch_zip
+from normscope.checkpoints.limits import open_checked, reading
 from normscope.errors import CorruptCheckpoint, PluginError, UnknownFormat
 from normscope.plugins import Plugin, plugins
 
@@ -94,12 +95,14 @@ def known_formats() -> str:
 
 def recognise(file: File) -> FileFormat | None:
     """The first format that recognises the content of the file."""
-    return next((format for format in file_formats() if format.recognise(file)), None)
+    with reading(file.name):
+        return next((format for format in file_formats() if format.recognise(file)), None)
 
 
 def recognise_folder(folder: Folder) -> FolderFormat | None:
     """The first format that recognises the folder."""
-    return next((format for format in folder_formats() if format.recognise(folder)), None)
+    with reading(folder.name):
+        return next((format for format in folder_formats() if format.recognise(folder)), None)
 
 
 def open_file(file: File) -> Checkpoint:
@@ -108,9 +111,11 @@ def open_file(file: File) -> Checkpoint:
         raise CorruptCheckpoint(f"{file.name} is empty. Copy or save it again.")
     found = recognise(file)
     if found is not None:
-        return found.open(file)
+        return open_checked(lambda: found.open(file), file.name)
     if file.name.lower().endswith(".safetensors"):
-        return open_safetensors(file)  # raises an error that says what is wrong with the header
+        return open_checked(
+            lambda: open_safetensors(file), file.name
+        )  # raises an error that says what is wrong with the header
     if bytes(file.peek(0, min(len(_GIT_LFS), file.size))) == _GIT_LFS:
         raise UnknownFormat(
             f"{file.name} is only a pointer to the file (Git LFS); fetch it with 'git lfs pull'."

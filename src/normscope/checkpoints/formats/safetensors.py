@@ -8,6 +8,7 @@ refuses (gaps, overlaps, a wrong length) is refused here too.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,8 @@ from normscope.checkpoints.formats.json_headers import HEADER_LIMIT, parse_objec
 from normscope.errors import CorruptCheckpoint
 from normscope.words import some
 
+_brief = reprlib.Repr()
+_brief.maxlong = _brief.maxstring = 80
 _SHARED_LIMIT = 4_000_000
 """Parsed headers up to this many bytes are reused for the next checkpoints of a series."""
 
@@ -59,7 +62,9 @@ def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
     skipped: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
         if shard not in present:
-            raise CorruptCheckpoint(f"{index.name} names the shard {shard!r}, which is missing. Copy it too.")
+            raise CorruptCheckpoint(
+                f"{index.name} names the shard {shard[:200]!r}, which is missing. Copy it too."
+            )
         files.append(folder.file(shard))
         header = read_safetensors_header(files[-1])
         for name, tensor in header.tensors.items():
@@ -101,7 +106,7 @@ def read_weight_map(index: File) -> dict[str, str]:
     for shard in weight_map.values():
         if not isinstance(shard, str) or set(shard) & {"/", "\\", "\0"} or shard in ("", ".", ".."):
             raise CorruptCheckpoint(
-                f"{index.name} names the shard {str(shard)[:80]!r}, which is not a file name."
+                f"{index.name} names the shard {_brief.repr(shard)[:80]}, which is not a file name."
             )
     return weight_map
 
@@ -177,7 +182,7 @@ def _check_entry(name: str, info: Any) -> tuple[tuple[int, ...], str, int, int]:
         matches = False
     if not matches:
         raise CorruptCheckpoint(
-            f"the tensor {name[:200]!r} is described as {str(info)[:200]}, which is not "
+            f"the tensor {name[:200]!r} is described as {_brief.repr(info)[:200]}, which is not "
             "a known dtype with a shape and data_offsets that match."
         )
     return tuple(shape), dtype, start, stop

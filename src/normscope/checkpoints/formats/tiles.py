@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.extents import Extent, element_type
 from normscope.errors import CorruptCheckpoint
 
-_PAIRWISE = 512
+_WORK = 1_000_000
+"""Tiles visited while their cover is checked; those of a grid are visited once per axis."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class TiledExtent(Extent):
         if start == stop:
             return b""
         row = math.prod(self.shape[1:]) * self.width
-        for tile in self.tiles:
+        for tile in self._near(start // row, -(-stop // row)):
             base = tile.offsets[0] * row if self.shape else 0
             if (
                 tile.sizes[1:] == self.shape[1:]
@@ -56,7 +59,7 @@ class TiledExtent(Extent):
     def drop(self, start: int, stop: int) -> None:
         """Drop the range in tiles of full rows; other tiles are read as copies."""
         row = math.prod(self.shape[1:]) * self.width
-        for tile in self.tiles:
+        for tile in self._near(start // row, -(-stop // row)) if row else ():
             base = tile.offsets[0] * row if self.shape else 0
             low, high = max(start, base), min(stop, base + _volume(tile) * self.width)
             if tile.sizes[1:] == self.shape[1:] and low < high:
@@ -67,11 +70,23 @@ class TiledExtent(Extent):
         """Whether every tile has full rows and is zero-copy; reads across a seam are still assembled."""
         return all(b.sizes[1:] == self.shape[1:] and b.extent.zero_copy for b in self.tiles)
 
+    @cached_property
+    def _starts(self) -> tuple[list[int], int]:
+        """The first row of each tile, in order, and the number of rows of the tallest."""
+        return [b.offsets[0] for b in self.tiles], max((b.sizes[0] for b in self.tiles), default=0)
+
+    def _near(self, first: int, last: int) -> Sequence[Tile]:
+        """The tiles that may have some of the rows first … last−1."""
+        if not self.shape:
+            return self.tiles
+        starts, tallest = self._starts
+        return self.tiles[bisect_right(starts, first - tallest) : bisect_left(starts, last)]
+
     def _rows(self, first: int, last: int) -> bytearray:
         inner = self.shape[1:]
         result = bytearray((last - first) * math.prod(inner) * self.width)
         whole = np.frombuffer(result, element_type(self.width)).reshape(last - first, *inner)
-        for tile in self.tiles:
+        for tile in self._near(first, last):
             low, high = max(first, tile.offsets[0]), min(last, tile.offsets[0] + tile.sizes[0])
             if low < high:
                 inside = tuple(slice(o, o + n) for o, n in zip(tile.offsets[1:], tile.sizes[1:], strict=True))
@@ -95,26 +110,49 @@ def join_tiles(name: str, shape: tuple[int, ...], width: int, tiles: Sequence[Ti
         and all(o >= 0 and n >= 0 and o + n <= s for o, n, s in zip(b.offsets, b.sizes, shape, strict=True))
         for b in tiles
     )
-    if not fitting or sum(map(_volume, tiles)) != math.prod(shape) or _overlapping(tiles):
+    kept = sorted((b for b in tiles if fitting and _volume(b)), key=lambda b: b.offsets)
+    whole = sum(map(_volume, kept)) == math.prod(shape) if fitting else False
+    if not whole or (kept and not _Cover(shape).is_exact(kept)):
         raise CorruptCheckpoint(
             f"the parts of the tensor {name[:200]!r} do not cover its shape {list(shape)} exactly once."
         )
-    kept = sorted((b for b in tiles if _volume(b)), key=lambda b: b.offsets)
-    return TiledExtent(shape, width, tuple(kept))
+    long = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(long) == len(shape) or not long:
+        return TiledExtent(shape, width, tuple(kept))
+    flat = (Tile(_chosen(b.offsets, long), _chosen(b.sizes, long), b.extent) for b in kept)
+    return TiledExtent(_chosen(shape, long), width, tuple(flat))  # a read assembles rows of the first axis
+
+
+def _chosen(sizes: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sizes[axis] for axis in axes)
 
 
 def _volume(tile: Tile) -> int:
     return math.prod(tile.sizes)
 
 
-def _overlapping(tiles: Sequence[Tile]) -> bool:
-    """Whether two tiles overlap; beyond a few hundred, only their first corners are compared."""
-    full = [b for b in tiles if _volume(b)]
-    if len(full) > _PAIRWISE:
-        return len({b.offsets for b in full}) != len(full)
-    return any(_overlap(a, b) for i, a in enumerate(full) for b in full[:i])
+class _Cover:
+    """Checks that tiles cover a shape exactly once: slab by slab along each axis in turn."""
 
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape, self._left = shape, _WORK
 
-def _overlap(a: Tile, b: Tile) -> bool:
-    pairs = zip(a.offsets, a.sizes, b.offsets, b.sizes, strict=True)
-    return all(o < q + m and q < o + n for o, n, q, m in pairs)
+    def is_exact(self, tiles: Sequence[Tile], axis: int = 0) -> bool:
+        """Whether the tiles, which all cover the same part of the axes before, cover the rest once."""
+        if axis == len(self._shape):
+            return len(tiles) == 1
+        if len(tiles) == 1:
+            return tiles[0].sizes[axis:] == self._shape[axis:]
+        ends = {b.offsets[axis] for b in tiles} | {b.offsets[axis] + b.sizes[axis] for b in tiles}
+        cuts = {cut: i for i, cut in enumerate(sorted(ends | {0, self._shape[axis]}))}
+        slabs: list[list[Tile]] = [[] for _ in range(len(cuts) - 1)]
+        for tile in tiles:
+            first, last = cuts[tile.offsets[axis]], cuts[tile.offsets[axis] + tile.sizes[axis]]
+            self._left -= last - first
+            if self._left < 0:
+                raise CorruptCheckpoint(
+                    f"the parts of a tensor are too many, of too many sizes (limit {_WORK:,})"
+                )
+            for slab in slabs[first:last]:
+                slab.append(tile)
+        return all(self.is_exact(slab, axis + 1) for slab in slabs)

@@ -18,6 +18,7 @@ from normscope.checkpoints.series.unread import (
     DEEPEST,
     folders_with_models,
     subfolders,
+    unlistable_folders,
     unread_files,
     unread_folder,
 )
@@ -88,6 +89,7 @@ def _find_below(
             groups[name.rstrip("/")] = inner
         else:
             unread += unread_folder(child, name.rstrip("/"))
+    unread += unlistable_folders(folder)
     return singles, groups, unread
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
 from normscope.checkpoints.formats.torch.pickles import open_bin_shards, open_sharded_bin
+from normscope.checkpoints.limits import INT64, is_text, open_checked
 from normscope.checkpoints.series.names import strip_suffix
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.remarks import LeftOut
 
+_STATE_LIMIT = 50_000_000
 _SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
 _INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
 
@@ -48,16 +50,20 @@ class FoundCheckpoint:
 
     label: str
     source: str
-    open: Callable[[], Checkpoint] = field(compare=False, repr=False)
+    opener: Callable[[], Checkpoint] = field(compare=False, repr=False)
     folder: Folder = field(compare=False, repr=False)
     files: tuple[str, ...] = ()
     stored_step: Callable[[], int | None] = field(default=lambda: None, compare=False, repr=False)
     beside: tuple[LeftOut, ...] = field(default=(), compare=False)
 
+    def open(self) -> Checkpoint:
+        """Open the checkpoint, and check that what it declares is possible."""
+        return open_checked(self.opener, self.source)
+
 
 def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
-    names = [name for name in folder.names() if not name.endswith("/")]
+    names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
     for find_group in (_find_indexed, _find_shards, _find_bundles):
         used = {name for each in found for name in each.files}
@@ -81,10 +87,10 @@ def trainer_step(folder: Folder) -> int | None:
         return None
     try:
         file = folder.file("trainer_state.json")
-        step = json.loads(file.peek(0, min(file.size, 50_000_000)))["global_step"]
-    except (CheckpointError, ValueError, KeyError, TypeError, RecursionError):
+        step = parse_object(file.peek(0, min(file.size, _STATE_LIMIT)), file.name)["global_step"]
+    except (CheckpointError, KeyError):
         return None
-    return step if type(step) is int and step >= 0 else None
+    return step if type(step) is int and 0 <= step <= INT64 else None
 
 
 def _is_part(name: str) -> bool:
@@ -157,10 +163,17 @@ def _find_bundles(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]
     """TensorFlow's checkpoints: an index and its data files."""
     found = []
     for name in names:
-        if name.endswith(INDEX_SUFFIX) and is_bundle(folder.file(name)):
+        if name.endswith(INDEX_SUFFIX) and _is_bundle(folder, name):
             data = [n for n in names if n.startswith(name.removesuffix(INDEX_SUFFIX) + ".data-")]
             found.append(_found(folder, strip_suffix(name), (name, *data), _bundle_opener(folder, name)))
     return found
+
+
+def _is_bundle(folder: Folder, name: str) -> bool:
+    try:
+        return is_bundle(folder.file(name))
+    except CheckpointError:
+        return True  # opening it says why it cannot be read
 
 
 def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:

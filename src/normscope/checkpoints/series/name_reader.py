@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
+from normscope.checkpoints.limits import INT64
 from normscope.checkpoints.series import name_words as words
 
 _TAKEN, _SIZE, _TAIL = "\x00", "\x01", "\x02"
@@ -24,7 +25,7 @@ def parse_count(number: str, unit: str = "") -> int | None:
     unit = unit.lower()
     factor = 10 ** int(unit[1:]) if unit.startswith("e") else _UNITS.get(unit, 1)
     value = Decimal(number) * factor
-    return int(value) if value == value.to_integral_value() else None
+    return int(value) if value == value.to_integral_value() and value <= INT64 else None
 
 
 class NameReader:

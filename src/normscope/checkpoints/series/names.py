@@ -17,6 +17,8 @@ _MORE_SUFFIXES = (
 )  # fmt: skip
 """Endings that are not part of a label, besides those of the formats; `model.ckpt-5100` keeps its own."""
 
+_LONGEST = 500  # characters of a name that is read
+
 
 @dataclass(frozen=True)
 class Label:
@@ -94,6 +96,8 @@ def _completed(label: Label, parent: Label) -> Label:
 
 @lru_cache(maxsize=10_000)
 def _read(name: str) -> Label:
+    if len(name) > _LONGEST:  # file systems allow 255; the patterns take time that grows with its square
+        return Label(None, skeleton=name)
     found = NameReader(name)
     found.read()
     return Label(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 
 from normscope.checkpoints.base import Folder
 from normscope.checkpoints.formats.registry import file_suffixes, recognise_folder
+from normscope.checkpoints.limits import is_text
 from normscope.checkpoints.series.file_groups import IGNORED, find_file_checkpoints
 from normscope.checkpoints.series.names import names_step, parse_label
+from normscope.checkpoints.storage.local import LocalFolder
 from normscope.remarks import LeftOut
-from normscope.words import natural_key, some
+from normscope.words import natural_key, printable, some
 
+NOT_TEXT = "its name is not valid UTF-8; rename it to read it"
 DEEPEST = 3
 """How many levels of subfolders are looked at."""
 _MODEL = re.compile(r"\.(h5|hdf5|keras|msgpack|onnx|nemo|pdparams|tflite|ot)$", re.IGNORECASE)
@@ -21,9 +25,10 @@ _UNFINISHED = re.compile(r"\.(tmp|part|incomplete)$", re.IGNORECASE)
 
 def unread_files(folder: Folder, read: Collection[str]) -> list[LeftOut]:
     """The files of a folder that are models by their names, in a format that is not read."""
-    files = [name for name in folder.names() if not name.endswith("/") and name not in read]
+    files = [n for n in folder.names() if not n.endswith("/") and n not in read and is_text(n)]
     reasons = ((name, _reason(name)) for name in files if not IGNORED.match(name))
-    return [LeftOut(name, reason) for name, reason in reasons if reason]
+    unnamed = [LeftOut(printable(name), NOT_TEXT) for name in folder.names() if not is_text(name)]
+    return [*(LeftOut(name, reason) for name, reason in reasons if reason), *unnamed]
 
 
 def unread_folder(folder: Folder, name: str) -> list[LeftOut]:
@@ -48,7 +53,23 @@ def folders_with_models(folder: Folder, depth: int = 0) -> list[str]:
 def subfolders(folder: Folder) -> list[str]:
     """The names of the subfolders that may contain checkpoints, each with a slash at its end."""
     names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
-    return sorted(names, key=natural_key)
+    return sorted((name for name in names if is_text(name) and _is_listable(folder, name)), key=natural_key)
+
+
+def unlistable_folders(folder: Folder) -> list[LeftOut]:
+    """The subfolders that cannot be listed: they may not be read, or are gone."""
+    names = [name for name in folder.names() if name.endswith("/") and not IGNORED.match(name)]
+    return [
+        LeftOut(name, "cannot be listed")
+        for name in names
+        if is_text(name) and not _is_listable(folder, name)
+    ]
+
+
+def _is_listable(folder: Folder, name: str) -> bool:
+    if not isinstance(folder, LocalFolder):
+        return True  # an error of the network ends the scan
+    return os.access(folder.path / name, os.R_OK | os.X_OK)
 
 
 def _has_model(folder: Folder) -> bool:

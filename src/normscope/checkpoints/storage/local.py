@@ -6,6 +6,7 @@ import hashlib
 import mmap
 import os
 import resource
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, PageMapping, m
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SAMPLES, SAMPLE_BYTES = 32, 2048
+MOST_LISTED, MOST_LINKED = 500_000, 2_000
 MOST_MAPPED = 20_000  # Linux allows a process 65,530 mappings; each file may need one more as a spacer
 
 
@@ -37,6 +39,10 @@ class LocalFile(File):
             status = os.stat(path)  # noqa: PTH116 (Path.stat costs as much again on 1,000 files)
         except OSError as error:
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(
+                f"{self.name} is not a file that can be read: it is a pipe, device or folder."
+            )
         self.size = status.st_size
         self._identity = _identity(status)
         self._map: PageMapping | None = None
@@ -212,19 +218,31 @@ def _samples(size: int) -> list[tuple[int, int]]:
 
 
 class LocalFolder(Folder):
-    """A directory; listed once, so that everything found in it was there at the same time."""
+    """A directory; listed once, so that everything found in it was there at the same time.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    A link to a directory that it is inside of is not followed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], inside: LocalFolder | None = None) -> None:
         self.path = Path(path)
         self.name = str(self.path)
         self._names: tuple[str, ...] | None = None
+        self._inside = inside
+        self._listings: dict[bool, int] = inside._listings if inside is not None else {False: 0, True: 0}
+        self._linked: bool = inside is not None and (inside._linked or self.path.is_symlink())
 
     def names(self) -> Sequence[str]:
         """Names of the children; anything that is neither a file nor a folder is left out."""
         if self._names is None:
+            self._listings[self._linked] += 1
+            if self._listings[self._linked] > (MOST_LINKED if self._linked else MOST_LISTED):
+                raise CheckpointError(
+                    f"{self.name}: too many folders to look at (limit {MOST_LISTED:,}, or {MOST_LINKED:,} "
+                    "behind links). Name a folder inside."
+                )
             try:
                 with os.scandir(self.path) as entries:
-                    self._names = tuple(sorted(filter(None, map(_child, entries))))
+                    self._names = tuple(sorted(filter(None, map(self._child, entries))))
             except OSError as error:
                 raise CheckpointError(f"{self.name} cannot be listed: {error.strerror or error}.") from None
         return self._names
@@ -235,10 +253,26 @@ class LocalFolder(Folder):
 
     def folder(self, name: str) -> LocalFolder:
         """The directory of that name in this one."""
-        return LocalFolder(self.path / name.rstrip("/"))
+        return LocalFolder(self.path / name.rstrip("/"), self)
 
+    def _child(self, entry: os.DirEntry[str]) -> str:
+        """The name of a child, with a slash if it is a folder; empty for what is not read.
 
-def _child(entry: os.DirEntry[str]) -> str:
-    if entry.is_dir():
-        return entry.name + "/"
-    return entry.name if entry.is_file() else ""
+        That is a pipe, a device, a link that leads nowhere or round in a circle.
+        """
+        try:
+            if entry.is_dir():
+                return "" if entry.is_symlink() and self._is_within(entry.stat()) else entry.name + "/"
+            return entry.name if entry.is_file() else ""
+        except OSError:
+            return ""
+
+    def _is_within(self, status: os.stat_result) -> bool:
+        """Whether this directory is the given one, or inside of it."""
+        folder: LocalFolder | None = self
+        while folder is not None:
+            here = folder.path.stat()
+            if (here.st_dev, here.st_ino) == (status.st_dev, status.st_ino):
+                return True
+            folder = folder._inside
+        return False

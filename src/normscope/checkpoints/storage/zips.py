@@ -20,7 +20,7 @@ from normscope.errors import CorruptCheckpoint
 STORED, DEFLATED = 0, 8
 _END, _END64, _LOCATOR64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
-_DIRECTORY_LIMIT, _MEMBER_LIMIT = 100_000_000, 300_000
+_DIRECTORY_LIMIT, _MEMBER_LIMIT, _NAME_LIMIT = 40_000_000, 300_000, 4_096
 _CHUNK, _STREAMS = 64 * 1024, 8
 
 
@@ -67,15 +67,21 @@ def read_directory(file: File) -> dict[str, Member]:
         )
     data = file.peek(start, start + size)
     members: dict[str, Member] = {}
-    position = 0
+    position = packed = 0
     try:
         for _ in range(count):
             name, member, position = _read_entry(data, position)
             if name in members:
                 raise CorruptCheckpoint(f"{file.name} contains the member {name[:200]!r} twice.")
             members[name] = member
+            packed += member.packed + _LOCAL.size
     except (struct.error, ValueError, IndexError) as error:
         raise CorruptCheckpoint(f"{file.name} has a damaged archive directory ({error}).") from None
+    if packed > start:
+        raise CorruptCheckpoint(
+            f"{file.name} has members of {packed:,} bytes in an archive of {file.size:,}: they overlap, "
+            "or it is truncated. Copy or save it again."
+        )
     return members
 
 
@@ -151,6 +157,8 @@ def _read_entry(data: bytes, position: int) -> tuple[str, Member, int]:
     extra_end = name_end + extra_length
     if extra_end + comment_length > len(data):
         raise ValueError("an entry is truncated")
+    if name_length > _NAME_LIMIT:
+        raise ValueError(f"a name of {name_length:,} bytes, limit {_NAME_LIMIT:,}")
     if 0xFFFFFFFF in (size, packed, header):
         size, packed, header = _wide(data[name_end:extra_end], size, packed, header)
     name = data[position + _ENTRY.size : name_end].decode("utf-8", "replace")

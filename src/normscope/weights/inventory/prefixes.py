@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from normscope.checkpoints.base import Tensor
 
@@ -36,6 +37,7 @@ OTHER_NETWORKS = re.compile(
 STACKS = re.compile(r"encoder|decoder|text|vision|image|audio|unet|vae")
 """First words that tell two networks apart although all else in their names is equal."""
 ENDS = re.compile(r"[./]")
+LONGEST = 8  # words of a prefix
 RIVAL = 0.5  # a second prefix that fits this share of the names makes the first one a guess
 
 
@@ -138,8 +140,8 @@ def _exchanged(name: str, old: str, new: str) -> str:
 
 
 def _cuts(name: str) -> Iterator[tuple[str, str]]:
-    """The name cut in two after each dot or slash."""
-    for end in ENDS.finditer(name):
+    """The name cut in two after each of its first dots or slashes."""
+    for end in islice(ENDS.finditer(name), LONGEST):
         yield name[: end.end()], name[end.end() :]
 
 

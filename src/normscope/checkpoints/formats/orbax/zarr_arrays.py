@@ -13,8 +13,11 @@ from normscope.checkpoints.base import ITEM_SIZES, Buffer
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.extents import Extent
 from normscope.checkpoints.formats.orbax.zarr_folder import ZarrFolder
+from normscope.checkpoints.limits import AXES, limits
 from normscope.errors import CorruptCheckpoint
 
+SMALLEST_BAND = 1 << 20
+"""Bytes of chunks that are read together, if the chunks are smaller."""
 bands = ByteCache(64_000_000)
 """Unpacked bands of all arrays."""
 
@@ -33,11 +36,11 @@ def parse_metadata(metadata: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[
     shape = metadata["shape"]
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in (*shape, *chunks)) or len(shape) != len(chunks):
         raise ValueError("a shape is not a list of non-negative integers")
-    if 0 in chunks or len(shape) > 64:
-        raise ValueError("empty chunks, or more than 64 axes")
+    if 0 in chunks or len(shape) > AXES:
+        raise ValueError(f"empty chunks, or more than {AXES} axes")
     dtype = _DTYPES.get(named, named) if isinstance(named, str) else ""
     if dtype not in ITEM_SIZES:
-        raise ValueError(f"unknown dtype {str(named)[:40]}")
+        raise ValueError(f"unknown dtype {named[:40] if isinstance(named, str) else type(named).__name__}")
     return tuple(shape), tuple(chunks), dtype
 
 
@@ -55,6 +58,12 @@ class ZarrArray(Extent):
         self._axis = next((axis for axis, n in enumerate(shape) if n != 1), len(shape))
         self._rows = chunks[self._axis] if self._axis < len(shape) else 1
         self._row_bytes = math.prod(shape[self._axis + 1 :]) * ITEM_SIZES[dtype]
+        folder.check_unpacked(name, max(self._rows * self._row_bytes, math.prod(chunks) * ITEM_SIZES[dtype]))
+        if math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > limits().parts:
+            raise ValueError(f"too many chunks in {name[:100]!r} (limit {limits().parts:,})")
+        self._rows *= max(
+            1, SMALLEST_BAND // max(1, self._rows * self._row_bytes)
+        )  # small chunks are read together
         self._store: Any = None
         self._owner = new_owner()
         self._lock = threading.Lock()

@@ -15,6 +15,9 @@ MANIFEST = "manifest.ocdbt"
 METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}
 """Metadata file of an array → tensorstore's driver."""
 
+_METADATA_LIMIT = 200_000
+_TOGETHER, _COMPRESSION = 1 << 27, 32
+"""Bytes that may be unpacked at once however small the files are; beyond that, for each byte stored."""
 _CACHE_BYTES = 10_000_000  # for the tree of an OCDBT store, which all its arrays share
 _ENTRIES = 300_000
 
@@ -41,6 +44,15 @@ class ZarrFolder(File):
         spec = {"driver": self._drivers[name], "kvstore": self._kvstore(f"{name}/")}
         tensorstore = _tensorstore()
         return tensorstore.open(spec, context=self._shared_context(), read=True, open=True).result()
+
+    def check_unpacked(self, name: str, nbytes: int) -> None:
+        """Refuse an array of which more would be unpacked at once than its files can hold."""
+        most = max(_TOGETHER, _COMPRESSION * self.size)
+        if nbytes > most:
+            raise CorruptCheckpoint(
+                f"The array {self.name}/{name[:200]} would need {nbytes:,} bytes at once, but all files have "
+                f"{self.size:,} (limit {most:,})."
+            )
 
     def read_error(self, name: str, error: Exception) -> NormscopeError:
         """The error to raise for an array that cannot be read: the storage's own, if it failed."""
@@ -84,7 +96,7 @@ class ZarrFolder(File):
         for key in keys:
             name, _, kind = key.rpartition("/")
             if kind in METADATA:
-                self._drivers[name], found[name] = METADATA[kind], bytes(store[key])
+                self._drivers[name], found[name] = METADATA[kind], self._metadata(name, bytes(store[key]))
         return found
 
     def _descriptions_in_folders(self) -> dict[str, bytes]:
@@ -97,8 +109,15 @@ class ZarrFolder(File):
                 file = inside.file(kind)
                 array = name.rstrip("/")
                 self._drivers[array] = METADATA[kind]
-                found[array] = file.peek(0, min(file.size, 1_000_000))
+                found[array] = self._metadata(array, file.peek(0, min(file.size, _METADATA_LIMIT + 1)))
         return found
+
+    def _metadata(self, name: str, data: bytes) -> bytes:
+        if len(data) > _METADATA_LIMIT:
+            raise CorruptCheckpoint(
+                f"The array {self.name}/{name[:200]} has too much metadata (limit {_METADATA_LIMIT:,} bytes)."
+            )
+        return data
 
     def _kvstore(self, below: str) -> dict[str, Any]:
         if not self._in_store:

@@ -17,8 +17,10 @@ from normscope.errors import CorruptCheckpoint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER, _TRAILER = 48, 5
-_LIMIT, _BLOCK_LIMIT, _ENTRIES = 100_000_000, 50_000_000, 300_000
-_CHECKED = 4_000_000  # larger blocks are not verified: checksums in Python take a second per few MB
+_LIMIT, _UNPACKED_LIMIT, _ENTRIES = 32_000_000, 8_000_000, 300_000
+_KEY, _KEYS = 8_192, 50_000_000
+"""Bytes of one key, and of all keys: a few bytes can repeat a long key many times."""
+_CHECKED = 4_000_000  # bytes; the rest is not verified: checksums in Python take a second per few MB
 
 
 def is_sorted_table(file: File) -> bool:
@@ -46,33 +48,45 @@ def _read(data: bytes) -> dict[bytes, bytes]:
     index_offset, position = read_varint(data, position)
     index_size, _ = read_varint(data, position)
     table: dict[bytes, bytes] = {}
-    seen: set[int] = set()
-    for _, handle in _entries(_block(data, index_offset, index_size)):
+    blocks, keys = _Blocks(data), 0
+    for _, handle in _entries(blocks.read(index_offset, index_size)):
         offset, position = read_varint(handle, 0)
         size, _ = read_varint(handle, position)
-        if offset in seen:
-            raise ValueError("a block is listed twice")
-        seen.add(offset)
-        for key, value in _entries(_block(data, offset, size)):
+        for key, value in _entries(blocks.read(offset, size)):
             table[key] = value
-            if len(table) > _ENTRIES:
-                raise ValueError(f"too many entries (limit {_ENTRIES:,})")
+            keys += len(key)
+            if len(table) > _ENTRIES or keys > _KEYS:
+                raise ValueError(f"too many entries (limit {_ENTRIES:,}, with keys of {_KEYS:,} bytes)")
     return table
 
 
-def _block(data: bytes, offset: int, size: int) -> bytes:
-    end = offset + size
-    if end + _TRAILER > len(data):
-        raise ValueError("a block extends beyond the file")
-    content, kind = data[offset:end], data[end]
-    stored = int.from_bytes(data[end + 1 : end + 5], "little")
-    if size <= _CHECKED and masked_crc(data[offset : end + 1]) != stored:
-        raise ValueError("a checksum does not match")
-    if kind == 0:
+class _Blocks:
+    """Reads blocks; together they cannot be larger than the file, and what they unpack to is limited."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left, self._unpacked, self._unchecked = len(data), _UNPACKED_LIMIT, _CHECKED
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The content of the block, unpacked."""
+        data, end = self._data, offset + size
+        self._left -= size + _TRAILER
+        if end + _TRAILER > len(data):
+            raise ValueError("a block extends beyond the file")
+        if self._left < 0:
+            raise ValueError("blocks overlap")
+        content, kind = data[offset:end], data[end]
+        self._unchecked -= size
+        stored = int.from_bytes(data[end + 1 : end + 5], "little")
+        if self._unchecked >= 0 and masked_crc(data[offset : end + 1]) != stored:
+            raise ValueError("a checksum does not match")
+        if kind == 0:
+            return content
+        if kind != 1:
+            raise ValueError(f"unknown compression {kind}")
+        content = decompress(content, self._unpacked)
+        self._unpacked -= len(content)
         return content
-    if kind == 1:
-        return decompress(content, _BLOCK_LIMIT)
-    raise ValueError(f"unknown compression {kind}")
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -87,6 +101,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, position = read_varint(block, position)
         if shared > len(key) or position + fresh + length > end:
             raise ValueError("an entry is truncated")
+        if shared + fresh > _KEY:
+            raise ValueError(f"a key of {shared + fresh:,} bytes (limit {_KEY:,})")
         key = key[:shared] + block[position : position + fresh]
         position += fresh
         yield key, block[position : position + length]
@@ -138,9 +154,5 @@ def _repeat(result: bytearray, count: int, back: int) -> None:
     """Append `count` bytes from `back` bytes ago; they may overlap the bytes being appended."""
     if not 0 < back <= len(result):
         raise ValueError("a compressed block refers to bytes before its start")
-    start = len(result) - back
-    while count > 0:
-        piece = result[start : start + min(count, back)]
-        result += piece
-        start += len(piece)
-        count -= len(piece)
+    piece = result[len(result) - back :][:count]
+    result += (piece * -(-count // len(piece)))[:count]

@@ -20,6 +20,7 @@ from normscope.checkpoints.formats.tensorflow.leveldb import is_sorted_table, re
 from normscope.checkpoints.formats.tensorflow.ordered_code import slice_key
 from normscope.checkpoints.formats.tensorflow.protobuf import integer_field, message_field, read_message
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
+from normscope.checkpoints.limits import AXES, limits
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 INDEX_SUFFIX = ".index"
@@ -32,6 +33,8 @@ _DTYPES: Mapping[int, str] = {
     24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 28: "float8_e5m2fnuz",
 }  # fmt: skip
 _STRING = 7
+_ENTRY = 1 << 22
+"""Bytes of the entry of one variable, which lists all its slices."""
 
 _SLOT = re.compile(
     r"(_slot_[a-z]+|/(Adam|AdamW|Adafactor|Momentum|RMSProp|Adagrad|Ftrl|AdamWeightDecay\w*|LAMB\w*)(_[0-9]+)?"
@@ -55,7 +58,7 @@ class _BundleEntry:
     @property
     def is_integer(self) -> bool:
         """Whether the variable is a single integer."""
-        return not self.shape and _DTYPES.get(self.dtype) in ("int64", "int32")
+        return not self.shape and _DTYPES.get(self.dtype) in ("int64", "int32") and self.size <= 8
 
 
 def is_bundle(file: File) -> bool:
@@ -85,6 +88,7 @@ class _BundleReader:
         if integer_field(header, 2):
             raise CheckpointError(f"{index.name} was written on a big-endian machine; save it again.")
         self.files: dict[int, File] = {}
+        self.parts = 0
 
     def open(self) -> Checkpoint:
         """Find the bytes of every variable that is a parameter."""
@@ -116,6 +120,9 @@ class _BundleReader:
         if not entry.slices:
             return self._checked(key, entry, entry.shape, width)
         tiles = []
+        self.parts += len(entry.slices)
+        if self.parts > limits().parts:
+            raise ValueError(f"too many slices of variables (limit {limits().parts:,})")
         for ranges in entry.slices:
             stored = _read_entry(self.table[slice_key(key, ranges)])
             full = zip(ranges, entry.shape, strict=True)
@@ -137,7 +144,7 @@ class _BundleReader:
     def _file(self, shard: int) -> File:
         if shard not in self.files:
             name = f"{self.prefix}.data-{shard:05d}-of-{self.shards:05d}"
-            if name not in self.folder.names():
+            if not 0 <= shard < self.shards < 100_000 or name not in self.folder.names():
                 raise CorruptCheckpoint(
                     f"The data file {name!r} of {self.index.name} is missing. Copy it too."
                 )
@@ -156,13 +163,15 @@ def _reason(name: str, entry: _BundleEntry) -> str | None:
 
 
 def _read_entry(data: bytes) -> _BundleEntry:
+    if len(data) > _ENTRY:
+        raise ValueError(f"an entry of {len(data):,} bytes (limit {_ENTRY:,})")
     fields = read_message(data)
     shape = [
         integer_field(read_message(dim), 1)
         for part in message_field(fields, 2)
         for dim in message_field(read_message(part), 2)
     ]
-    if any(not 0 <= size < 1 << 62 for size in shape) or len(shape) > 64:
+    if any(not 0 <= size < 1 << 62 for size in shape) or len(shape) > AXES:
         raise ValueError("a shape is not a list of non-negative integers")
     slices = tuple(
         tuple(_read_range(read_message(extent)) for extent in message_field(read_message(part), 1))

@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from normscope.checkpoints.formats.torch.pickle_values import (
+    CALL,
+    DICT,
+    LIST,
     MARK,
+    MEMO,
+    OPCODE,
+    PAIR,
     CallRecord,
     Persistent,
     Pickle,
@@ -46,13 +52,14 @@ def _run(machine: PickleMachine) -> Any:
         machine.position += 1
         if code == 46:  # b"."
             return machine.stack.pop()
-        machine.budget -= 64
+        machine.budget -= OPCODE
         if machine.budget < 0:
             raise CorruptCheckpoint("a pickle with too many values for a checkpoint")
         _OPERATIONS[code](machine)
 
 
-def _set_items(target: Any, values: list[Any]) -> None:
+def _set_items(m: PickleMachine, target: Any, values: list[Any]) -> None:
+    m.budget -= PAIR * (len(values) // 2)
     pairs = target.pairs if isinstance(target, CallRecord) else target
     if not isinstance(pairs, dict):
         raise ValueError("SETITEMS opcode applied to a non-dictionary")
@@ -69,31 +76,31 @@ def _extend(target: Any, values: list[Any]) -> None:
 def _reduce(m: PickleMachine) -> None:
     args = m.stack.pop()
     function = m.stack.pop()
-    m.budget -= 200
+    m.budget -= CALL
     m.push(CallRecord(function, args))
 
 
 def _new(m: PickleMachine) -> None:
     args, cls = m.stack.pop(), m.stack.pop()
-    m.budget -= 200
+    m.budget -= CALL
     m.push(CallRecord(cls, args))
 
 
 def _new_ex(m: PickleMachine) -> None:
     keywords, args, cls = m.stack.pop(), m.stack.pop(), m.stack.pop()
-    m.budget -= 200
+    m.budget -= CALL
     m.push(CallRecord(cls, args, {"keywords": keywords}))
 
 
 def _obj(m: PickleMachine) -> None:
     cls, *args = m.since_mark()
-    m.budget -= 200
+    m.budget -= CALL
     m.push(CallRecord(cls, tuple(args)))
 
 
 def _inst(m: PickleMachine) -> None:
     cls = m.name(m.line(), m.line())
-    m.budget -= 200
+    m.budget -= CALL
     m.push(CallRecord(cls, tuple(m.since_mark())))
 
 
@@ -105,12 +112,12 @@ def _build(m: PickleMachine) -> None:
 
 def _setitem(m: PickleMachine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
-    _set_items(m.stack[-1], [key, value])
+    _set_items(m, m.stack[-1], [key, value])
 
 
 def _setitems(m: PickleMachine) -> None:
     values = m.since_mark()
-    _set_items(m.stack[-1], values)
+    _set_items(m, m.stack[-1], values)
 
 
 def _append(m: PickleMachine) -> None:
@@ -124,9 +131,15 @@ def _appends(m: PickleMachine) -> None:
 
 
 def _dict(m: PickleMachine) -> None:
+    m.budget -= DICT
     result: dict[Any, Any] = {}
-    _set_items(result, m.since_mark())
+    _set_items(m, result, m.since_mark())
     m.push(result)
+
+
+def _sequence(m: PickleMachine, values: list[Any] | tuple[Any, ...]) -> None:
+    m.budget -= LIST
+    m.push(values)
 
 
 def _tuple(m: PickleMachine, count: int) -> None:
@@ -134,6 +147,7 @@ def _tuple(m: PickleMachine, count: int) -> None:
     if len(values) != count:
         raise ValueError("stack underflow")
     del m.stack[-count:]
+    m.budget -= LIST
     m.push(values)
 
 
@@ -150,11 +164,14 @@ def _integer_line(m: PickleMachine) -> None:
 
 
 def _put(m: PickleMachine, index: int) -> None:
+    if not 0 <= index < 1 << 32:
+        raise ValueError("invalid memo position")
+    m.budget -= MEMO
     m.memo[index] = m.stack[-1]
 
 
 def _empty_dict(m: PickleMachine) -> None:
-    m.budget -= 64
+    m.budget -= DICT
     m.push({})
 
 
@@ -186,31 +203,31 @@ def _scalar_operations() -> dict[bytes, _Operation]:
         b"J": lambda m: m.push(m.signed(4)),
         b"K": lambda m: m.stack.append(m.byte()),
         b"M": lambda m: m.push(m.unsigned(2)),
-        b"\x8a": lambda m: m.push(m.signed(m.byte())),
-        b"\x8b": lambda m: m.push(m.signed(min(m.unsigned(4), 1 << 20))),
+        b"\x8a": lambda m: m.push(m.integer(m.byte())),
+        b"\x8b": lambda m: m.push(m.integer(min(m.unsigned(4), 1 << 20))),
         b"G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
         b"X": lambda m: m.push(m.text(m.unsigned(4))),
         b"\x8c": lambda m: m.push(m.text(m.byte())),
         b"\x8d": lambda m: m.push(m.text(m.unsigned(8))),
-        b"T": lambda m: m.push(m.take(m.unsigned(4))),
-        b"U": lambda m: m.push(m.take(m.byte())),
-        b"B": lambda m: m.push(m.take(m.unsigned(4))),
-        b"C": lambda m: m.push(m.take(m.byte())),
-        b"\x8e": lambda m: m.push(m.take(m.unsigned(8))),
-        b"\x96": lambda m: m.push(m.take(m.unsigned(8))),
+        b"T": lambda m: m.push(m.raw(m.unsigned(4))),
+        b"U": lambda m: m.push(m.raw(m.byte())),
+        b"B": lambda m: m.push(m.raw(m.unsigned(4))),
+        b"C": lambda m: m.push(m.raw(m.byte())),
+        b"\x8e": lambda m: m.push(m.raw(m.unsigned(8))),
+        b"\x96": lambda m: m.push(m.raw(m.unsigned(8))),
     }
 
 
 def _structure_operations() -> dict[bytes, _Operation]:
     return {
-        b"]": lambda m: m.push([]),
+        b"]": lambda m: _sequence(m, []),
         b"}": _empty_dict,
         b")": lambda m: m.push(()),
-        b"\x8f": lambda m: m.push([]),  # a set, represented as the list of its members
+        b"\x8f": lambda m: _sequence(m, []),  # a set, represented as the list of its members
         b"\x90": _appends,
-        b"\x91": lambda m: m.push(m.since_mark()),
-        b"l": lambda m: m.push(m.since_mark()),
-        b"t": lambda m: m.push(tuple(m.since_mark())),
+        b"\x91": lambda m: _sequence(m, m.since_mark()),
+        b"l": lambda m: _sequence(m, m.since_mark()),
+        b"t": lambda m: _sequence(m, tuple(m.since_mark())),
         b"d": _dict,
         b"\x85": lambda m: _tuple(m, 1),
         b"\x86": lambda m: _tuple(m, 2),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 BUDGET = 200_000_000
-"""Approximate limit, in bytes, of the memory for the values of one pickle."""
+"""Limit, in bytes, of the memory for the values of one pickle, counted a little high."""
+OPCODE, TEXT, BYTES, MEMO, LIST, PAIR, DICT, CALL = 40, 56, 200, 110, 64, 110, 64, 250
+"""What an opcode costs: its place on the stack and a number; and what else it may create."""
+LONG_TEXT = 1 << 20
+"""Bytes of text from which on it is not decoded: no name is that long, and wide characters take four each."""
+_INT64, _LONG_TUPLE = 1 << 63, 16
+_SALT = secrets.token_hex(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +27,14 @@ class Global:
         return repr(f"{self.module}.{self.name}")[1:-1]  # may contain anything, and is shown in errors
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Persistent:
     """A reference to something outside the pickle, such as the storage of a tensor."""
 
     key: Any
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CallRecord:
     """A call that was not made: the function, its arguments, and what would have been set on the result."""
 
@@ -76,12 +83,28 @@ class PickleMachine:
         window = bytes(self.data[self.position : self.position + 4096])
         length = window.index(b"\n")
         self.position += length + 1
+        self.budget -= TEXT + length
         return window[:length].decode()
 
-    def text(self, count: int) -> str:
-        """The next `count` bytes as text."""
-        self.budget -= count
-        return str(self.take(count), "utf-8", "surrogatepass")
+    def text(self, count: int) -> Any:
+        """The next `count` bytes as text; one that is too long to be a name stays opaque."""
+        self.budget -= TEXT
+        if count > LONG_TEXT:
+            self.take(count)
+            return Opaque("text")
+        text = str(self.take(count), "utf-8", "surrogatepass")
+        self.budget -= count if text.isascii() else 4 * len(text)
+        return text
+
+    def raw(self, count: int) -> memoryview:
+        """The next `count` bytes, for a value that is kept."""
+        self.budget -= BYTES
+        return self.take(count)
+
+    def integer(self, width: int) -> int:
+        """The next `width` bytes as a signed integer of any size."""
+        self.budget -= width
+        return self.signed(width)
 
     def byte(self) -> int:
         """The next byte."""
@@ -99,7 +122,7 @@ class PickleMachine:
 
     def name(self, module: str, name: str) -> Global:
         """A class or function, recorded among those that the pickle names."""
-        self.budget -= 200
+        self.budget -= CALL
         found = Global(module, name)
         self.globals.append(found)
         return found
@@ -122,7 +145,7 @@ class PickleMachine:
 
 
 class Opaque:
-    """Replaces a dictionary key that cannot be hashed safely; equal only to itself."""
+    """Replaces a value that is not kept, or a key that cannot be hashed safely; equal only to itself."""
 
     __slots__ = ("kind",)
 
@@ -130,12 +153,50 @@ class Opaque:
         self.kind = kind
 
 
+class SaltedTuple(tuple[Any, ...]):
+    """A tuple as a dictionary key; nobody can choose many of them that have the same hash."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash((_SALT, *self))
+
+
 # A CallRecord is compared by identity, so hashing it does not hash its contents.
 _SIMPLE = (str, int, float, bytes, type(None), Global, CallRecord)
 
 
 def as_key(value: Any) -> Any:
-    """A safe dictionary key: only flat tuples are kept, because hashing nested ones may take forever."""
-    if isinstance(value, tuple) and all(isinstance(v, _SIMPLE) for v in value):
-        return value
-    return value if isinstance(value, _SIMPLE) else Opaque(type(value).__name__)
+    """A safe dictionary key: only short flat tuples are kept, because hashing others may take forever.
+
+    Integers beyond 64 bits are not kept either: all multiples of 2⁶¹ − 1 have the same hash.
+    """
+    if isinstance(value, tuple) and len(value) <= _LONG_TUPLE and all(map(_is_simple, value)):
+        return SaltedTuple(value)
+    return value if _is_simple(value) else Opaque(type(value).__name__)
+
+
+def _is_simple(value: Any) -> bool:
+    return isinstance(value, _SIMPLE) and not (type(value) is int and not -_INT64 <= value < _INT64)
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """An untrusted value for a message or as part of a name: nested ones are never printed.
+
+    >>> shown(("a", (1, 2))), shown(10**5000)
+    ("('a', tuple)", 'int')
+    """
+    if isinstance(value, str):
+        return value[:most]
+    if isinstance(value, tuple) and len(value) <= _LONG_TUPLE:
+        return f"({', '.join(_shown_part(part, most) for part in value)}{',' * (len(value) == 1)})"
+    return _shown_part(value, most)
+
+
+def _shown_part(value: Any, most: int) -> str:
+    if isinstance(value, str):
+        return repr(value[:most])
+    if isinstance(value, Global):
+        return Global(value.module[:most], value.name[:most]).__str__()
+    plain = isinstance(value, bool | int | float | None) and _is_simple(value)
+    return str(value) if plain else value.kind if isinstance(value, Opaque) else type(value).__name__

@@ -17,7 +17,7 @@ from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Folder, Ten
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, StridedView, TableCheckpoint, read_step
 from normscope.checkpoints.formats.safetensors import read_weight_map
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
-from normscope.checkpoints.formats.torch.pickle_values import Pickle
+from normscope.checkpoints.formats.torch.pickle_values import Pickle, shown
 from normscope.checkpoints.formats.torch.records import Storage, TensorRecord, persistent_keys, read_storage
 from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model
 from normscope.checkpoints.storage import zips
@@ -224,7 +224,7 @@ def _legacy_offsets(file: File, keys: Pickle, widths: Mapping[str, int]) -> dict
         raise CorruptCheckpoint(f"{file.name} lacks the list of its storages. Copy or save it again.")
     for key in keys.value:
         if not isinstance(key, str) or key not in widths:
-            raise CorruptCheckpoint(f"{file.name} lists the storage {str(key)[:80]!r}, which no tensor uses.")
+            raise CorruptCheckpoint(f"{file.name} lists the storage {shown(key)!r}, which no tensor uses.")
         size = int.from_bytes(file.read(position, position + 8), "little") * widths[key]
         position += 8
         if position + size > file.size:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.checkpoints.base import ITEM_SIZES
-from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Persistent
+from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Persistent, shown
+from normscope.checkpoints.limits import AXES
 from normscope.errors import CorruptCheckpoint
 
 _STORAGES = {
@@ -64,7 +65,7 @@ class TensorRecord:
     def repeats(self) -> bool:
         """Whether it is an expanded view, in which elements appear more than once."""
         strides = [s for n, s in zip(self.shape, self.strides, strict=True) if n > 1]
-        return self.numel > 0 and 0 in strides
+        return self.numel > 0 and (0 in strides or self.numel > self.reach)
 
     @property
     def contiguous(self) -> bool:
@@ -106,12 +107,13 @@ def _unwrap_subclass(args: Any) -> Any:
 
 def _read_record(name: str, args: Any) -> TensorRecord:
     try:
+        _check_lengths(args)
         persistent, offset, shape, strides, *rest = args
         storage = read_storage(persistent)
         dtype = _dtype_name(rest[2]) if name == "_rebuild_tensor_v3" else storage.dtype
         record = TensorRecord(storage, dtype, offset, tuple(shape), tuple(strides))
     except (TypeError, ValueError, IndexError) as error:
-        raise CorruptCheckpoint(f"a tensor record is damaged ({error})") from None
+        raise CorruptCheckpoint(f"a tensor record is damaged ({str(error)[:100]})") from None
     counts = (offset, *record.shape, *record.strides)
     if len(record.shape) != len(record.strides) or len(record.shape) > 64:
         raise CorruptCheckpoint(
@@ -122,6 +124,14 @@ def _read_record(name: str, args: Any) -> TensorRecord:
             "the shape, strides or offset of a tensor record are not non-negative integers"
         )
     return record
+
+
+def _check_lengths(args: Any) -> None:
+    """Refuse long arguments before they are copied: a thousand records can share a list of a million."""
+    if not isinstance(args, tuple) or not 4 <= len(args) <= 16:
+        raise ValueError("invalid arguments")
+    if any(not isinstance(sizes, tuple | list) or len(sizes) > AXES for sizes in args[2:4]):
+        raise ValueError(f"the shape or strides are not a list of at most {AXES} integers")
 
 
 def persistent_keys(root: Any) -> Iterator[Persistent]:
@@ -169,10 +179,10 @@ def read_storage(value: Any, *, whole: bool = False) -> Storage:
 def _storage_dtype(cls: Any) -> str:
     if isinstance(cls, Global) and cls.module.startswith("torch") and cls.name in _STORAGES:
         return _STORAGES[cls.name]
-    raise ValueError(f"unknown storage class {str(cls)[:80]}")
+    raise ValueError(f"unknown storage class {shown(cls)}")
 
 
 def _dtype_name(value: Any) -> str:
     if isinstance(value, Global) and value.module == "torch" and value.name in ITEM_SIZES:
         return value.name
-    raise ValueError(f"unknown dtype {str(value)[:80]}")
+    raise ValueError(f"unknown dtype {shown(value)}")

@@ -15,9 +15,11 @@ from normscope.checkpoints.formats.torch.nested_values import (
     is_module,
     is_optimizer,
     is_state_dict,
+    one_walk,
 )
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Pickle
 from normscope.checkpoints.formats.torch.records import TensorRecord, parse_tensor
+from normscope.checkpoints.limits import limits
 from normscope.checkpoints.slot_names import (
     BESIDE,
     OPTIMIZER,
@@ -71,7 +73,8 @@ def find_model(pickle: Pickle, where: str) -> ModelState:
     """Find the model in an unpickled value; UnknownFormat if there is none."""
     _refuse_hostile(pickle, where)
     try:
-        state = _collect(pickle.value)
+        with one_walk():
+            state = _collect(pickle.value)
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"{where}: {error}. Copy or save it again.") from None
     if not state.tensors:
@@ -92,6 +95,8 @@ def _collect(root: Any) -> ModelState:
 
 
 def _dotted(path: tuple[str, ...]) -> str:
+    if len(path) > 1 and sum(map(len, path)) > limits().name:
+        raise CorruptCheckpoint(f"the name of a tensor is too long: {'.'.join(path)[:100]!r}")
     return ".".join(path) or "tensor"
 
 
@@ -169,7 +174,7 @@ def _several_networks(entries: dict[str, Any]) -> tuple[str, ...]:
         if is_state_dict(value):
             keys.append(key)
         elif isinstance(value, list | tuple):
-            keys += [f"{key}.{i}" for i, each in enumerate(value) if is_state_dict(each)]
+            keys += [f"{key}.{i}" for i, each in children(value) if is_state_dict(each)]
     return tuple(keys) if len(keys) > 1 else ()
 
 

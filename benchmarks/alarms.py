@@ -21,7 +21,7 @@ SETS = {
     "fresh": (healthy.FRESH, faults.FRESH),
     "last": ((), faults.LAST),
 }
-"""Thresholds were chosen with the first; what the next two showed led to changes; the last was looked at once."""
+"""Thresholds were chosen with the first; what the next two showed led to changes; the last was seen once."""
 WITHIN = 20
 """Records within which a fault is to be found."""
 

@@ -15,7 +15,7 @@ SPIKE_RANGES = 2.0  # a jump over the largest of the last losses, in ranges of t
 SPIKE_SCALE = 0.5  # and in losses at the beginning of the training
 CLIMB_RECORDS = 8
 CLIMB_RANGES = 1.0
-CLIMB_SCALE = 0.2
+CLIMB_SCALE = 0.25
 FAST_RECORDS = 24  # within which a smaller climb counts, if every late loss is over every early one
 FAST_RANGES, FAST_SCALE = 2.0, 0.12
 

@@ -34,7 +34,7 @@ class RunningLine:
         if self._added >= self._size or len(self._points) == 1:
             while len(self._points) > self._size:
                 self._points.popleft()
-            self._origin, self._sums, self._added = self._points[0], (0.0,) * 5, 0  # type: ignore[assignment]
+            self._origin, self._sums, self._added = self._points[0], (0.0,) * 5, 0
             for point in self._points:
                 self._count(*point, 1.0)
             return

@@ -14,7 +14,7 @@ FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or i
 FASTEST = "Muon"
 """The training that these faults are put into in the fast tests."""
 LATER = {("training diverges", "Lion"), ("training diverges", "encoder")}
-"""Gradient ascent at small rates: the loss rises by a tenth of its first value in 20 records, like healthy losses."""
+"""Gradient ascent at small rates: in 20 records the loss rises by a tenth, as healthy losses do."""
 
 
 def marks(fault: str, case: Case) -> list[pytest.MarkDecorator]:

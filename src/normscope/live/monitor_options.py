@@ -17,8 +17,6 @@ LoggedValues = Mapping[str, float]
 """Numbers by slash-separated key: normscope/norm/total, normscope/norm/layer/03."""
 Logger = Callable[[LoggedValues, int], None]
 """Called with the values of a record and its step."""
-OnAlarm = Callable[[Alarm], object]
-"""Called with each alarm that is raised."""
 
 
 @runtime_checkable
@@ -52,7 +50,7 @@ class MonitorOptions:
     """Record ‖g‖² and ⟨θ′, g⟩ of the gradients before clipping."""
     alarms: bool = True
     """Warn when something looks wrong: once per problem, in the log and in the run file."""
-    on_alarm: OnAlarm | None = None
+    on_alarm: Callable[[Alarm], object] | None = None
     """A function of one Alarm, called on rank 0 in a thread of its own; what it raises is logged."""
     stage: str = ""
     """Name of the training stage, where one run file has several."""
@@ -117,7 +115,7 @@ class MonitorFields(TypedDict, total=False):
     updates: bool
     gradients: bool
     alarms: bool
-    on_alarm: OnAlarm | None
+    on_alarm: Callable[[Alarm], object] | None
     stage: str
     step: int
     loggers: Sequence[Logger]

@@ -9,7 +9,7 @@ from typing import Any
 from normscope.live.alarms.alarms import CRITICAL, Alarm
 from normscope.live.alarms.detector import AlarmDetector
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions, OnAlarm
+from normscope.live.monitor_options import Describes, LoggedValues, Logger, MonitorOptions
 from normscope.live.writing.journal import Journal
 from normscope.live.writing.journal_entries import JournalEntry, Note, Record, Scalars
 from normscope.live.writing.outbox import TIMEOUT, Outbox
@@ -114,7 +114,7 @@ def _outbox(logger: Logger, scope: str) -> Outbox[tuple[LoggedValues, int]]:
     return Outbox(deliver, name, batch=1)
 
 
-def _alarm_outbox(tell: OnAlarm) -> Outbox[Alarm]:
+def _alarm_outbox(tell: Callable[[Alarm], object]) -> Outbox[Alarm]:
     """Calls the function in a thread of its own, once per alarm, whether it fails or not."""
 
     def deliver(alarms: Sequence[Alarm]) -> None:

@@ -18,7 +18,7 @@ from benchmarks.alarm_table.healthy import (
     warm,
 )  # fmt: skip
 from benchmarks.alarm_table.models import Encoder, transformer
-from benchmarks.alarm_table.training import Case, Fault, Training
+from benchmarks.alarm_table.training import EVERY_STEP, Case, Fault, Training
 from benchmarks.small_optimizers import Lion, Muon
 
 Named = tuple[str, Sequence[str], Case]
@@ -184,7 +184,9 @@ def variants(
     for i, each in enumerate(faults):
         name, (build, options) = list(BUILDS.items())[(i + seed) % len(BUILDS)]
         every = getattr(options.get("schedule"), "n", 1)
-        begins = 100 + 7 * i if every == 1 else every * (60 + i)
+        schedule = options.get("schedule", EVERY_STEP)
+        wanted = 100 + 7 * i if every == 1 else every * (60 + i)
+        begins = next(step for step in range(wanted, 2 * wanted) if step in schedule)
         case = Case(
             name, build, begins + 40 * every, seed=seed + i, fault=each, begins=begins, **(more | options)
         )
@@ -199,18 +201,7 @@ def table(seed: int) -> list[Named]:
     """Every fault in its variants; the seed moves them to other trainings."""
     ends = ("emb", "head")
     rates = (1.02, 1.03, 1.05, 1.02, 1.1, 1.04, 1.2, 1.02, 1.03, 1.025)
-    places: Sequence[Sequence[str]] = (
-        ends,
-        ends,
-        ("head",),
-        ends,
-        ("emb",),
-        ("head",),
-        ends,
-        ends,
-        ("",),
-        ends,
-    )
+    places = (ends, ends, ("emb",), ends, ("emb",), ends, ends, ends, ("",), ends)
     grown = [grows(names, rate) for names, rate in zip(places, rates, strict=True)]
     one = [
         grows(("blocks.1.", "layers.1."), r) for r in (1.02, 1.03, 1.04, 1.05, 1.07, 1.1, 1.15, 1.2, 1.3, 1.5)
@@ -254,3 +245,4 @@ def table(seed: int) -> list[Named]:
 TUNED = table(0)
 KEPT_APART = table(103)
 FRESH = table(216)
+LAST = table(329)

@@ -13,16 +13,20 @@ FAST = ("MLP, Adam", "variational autoencoder", "half frozen")
 FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or infinity"}
 FASTEST = "Muon"
 """The training that these faults are put into in the fast tests."""
-FAULTS = [
-    pytest.param(
-        *entry,
-        marks=() if entry[2].name == FASTEST and entry[0] in FAST_FAULTS else pytest.mark.slow,
-        id=f"{entry[0]}, {entry[2].name}",
-    )
-    for entry in faults.TUNED
-]
 LATER = {("training diverges", "Lion"), ("training diverges", "encoder")}
-"""Gradient ascent at small rates: the loss rises by a tenth in 20 records, and is found after them."""
+"""Gradient ascent at small rates: in 20 records the loss rises by a tenth, as healthy losses do."""
+
+
+def marks(fault: str, case: Case) -> list[pytest.MarkDecorator]:
+    found = [] if case.name == FASTEST and fault in FAST_FAULTS else [pytest.mark.slow]
+    late = (fault.partition(":")[0], case.name) in LATER
+    return [*found, pytest.mark.xfail(reason="found after more than 20 records")] if late else found
+
+
+FAULTS = [
+    pytest.param(fault, kinds, case, marks=marks(fault, case), id=f"{fault}, {case.name}")
+    for fault, kinds, case in faults.TUNED
+]
 
 
 @pytest.mark.parametrize(
@@ -42,4 +46,4 @@ def test_a_fault_is_found(fault: str, kinds: Sequence[str], case: Case) -> None:
     assert [alarm.message for alarm, records in outcome.alarms if records == 0] == []
     found = outcome.after(kinds)
     assert found is not None
-    assert found <= 20 or (fault.partition(":")[0], case.name) in LATER
+    assert found <= 20

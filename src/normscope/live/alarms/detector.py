@@ -25,7 +25,7 @@ from normscope.live.alarms.alarms import Alarm, Sign
 from normscope.live.alarms.attention_rules import AttentionEntropy, AttentionLogits, Layers, by_module
 from normscope.live.alarms.gradient_rules import DeadGroup, GradientDrift, GradientSpike
 from normscope.live.alarms.loss_history import LossHistory
-from normscope.live.alarms.loss_rules import LossClimb, LossNotFinite, LossSpike
+from normscope.live.alarms.loss_rules import FastClimb, LossClimb, LossNotFinite, LossSpike
 from normscope.live.alarms.nonfinite import KIND, nonfinite_sign
 from normscope.live.alarms.norm_rules import FastLayer, OffLaw, RisingAlignment, Runaway
 from normscope.live.alarms.record_summary import RecordHistory, RecordSummary
@@ -71,7 +71,7 @@ class AttentionRule(Protocol):
 RECORD_RULES: tuple[Callable[[], RecordRule], ...] = (
     OffLaw, Runaway, FastLayer, RisingAlignment, GradientDrift, GradientSpike, DeadGroup,
 )  # fmt: skip
-LOSS_RULES: tuple[Callable[[], LossRule], ...] = (LossNotFinite, LossSpike, LossClimb)
+LOSS_RULES: tuple[Callable[[], LossRule], ...] = (LossNotFinite, LossSpike, LossClimb, FastClimb)
 ATTENTION_RULES: tuple[Callable[[], AttentionRule], ...] = (AttentionLogits, AttentionEntropy)
 LOSSES = ("loss", "train_loss", "train/loss")
 """Names under which a training loop logs its loss."""

@@ -15,7 +15,9 @@ SPIKE_RANGES = 2.0  # a jump over the largest of the last losses, in ranges of t
 SPIKE_SCALE = 0.5  # and in losses at the beginning of the training
 CLIMB_RECORDS = 8
 CLIMB_RANGES = 1.0
-CLIMB_SCALE = 0.15
+CLIMB_SCALE = 0.25
+FAST_RECORDS = 24  # within which a smaller climb counts, if every late loss is over every early one
+FAST_RANGES, FAST_SCALE = 2.0, 0.12
 
 
 class LossNotFinite:
@@ -55,6 +57,29 @@ class LossSpike:
             between = f"between {min(known):.4g} and {largest:.4g}"
             text = f"the loss jumped to {loss:.4g}; the last {len(known)} were {between}"
             yield Sign(self.kind, "loss", text, {"loss": loss, "before": largest}, level=level)
+
+
+class FastClimb:
+    """The loss climbs within a few records, steadily compared with its noise."""
+
+    kind = "loss-climb"
+
+    def restart(self) -> None:
+        """There is nothing to forget."""
+
+    def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
+        """A sign if all of the last losses are far over all of those before."""
+        known = [*past.recent(FAST_RECORDS - 1), loss]
+        if len(known) < FAST_RECORDS or not math.isfinite(loss):
+            return
+        early, late = known[:CLIMB_RECORDS], known[-CLIMB_RECORDS:]
+        if min(late) <= max(early):  # most losses end here
+            return
+        before, after = median(early), median(late)
+        limit = max(FAST_RANGES * (max(early) - min(early)), FAST_SCALE * past.scale)
+        if limit > 0 and after - before >= limit:
+            text = f"the loss climbs: from {before:.4g} to {after:.4g} within {FAST_RECORDS} losses"
+            yield Sign(self.kind, "loss", text, {"loss": after, "best": before}, CRITICAL)
 
 
 @dataclass

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NEWCOMERS_ORDER = [
     *("index", "install"),
     *("formats", "counted", "laws", "advice", "report", "monitor", "saturation", "audit", "lab", "engines"),
-    *("replication", "literature"),
+    *("security", "replication", "literature"),
     *("commands", "json", "api/index"),
     *("extending", "architecture", "benchmarks", "changelog"),
 ]

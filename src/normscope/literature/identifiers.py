@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
-from normscope.errors import UsageError
+from normscope.errors import UsageError, shortened
 
 ARXIV, DOI, OPENALEX, S2, TITLE = "arxiv", "doi", "openalex", "s2", "title"
 PREFERENCE = (ARXIV, DOI, OPENALEX, S2, TITLE)
@@ -49,8 +49,8 @@ def parse_id(text: str) -> str:
     found = canonical_id(text)
     if found is None:
         raise UsageError(
-            f"{text!r} is neither a library nor an identifier of a paper. Expected an arXiv id (2010.09697), "
-            "a DOI (10.1162/tacl_a_00306), an OpenAlex id (W2741809807), a Semantic Scholar id (40 "
+            f"{shortened(repr(text), 120)} is neither a library nor an identifier of a paper. Expected an arXiv "
+            "id (2010.09697), a DOI (10.1162/tacl_a_00306), an OpenAlex id (W2741809807), a Semantic Scholar id (40 "
             "hexadecimal digits, or CorpusId:215416146), an address that contains one of these, or a library "
             "in .bib, .ris or .json"
         )

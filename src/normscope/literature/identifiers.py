@@ -51,7 +51,7 @@ def parse_id(text: str) -> str:
         raise UsageError(
             f"{shortened(repr(text), 120)} is neither a library nor an identifier of a paper. Expected an "
             "arXiv id (2010.09697), a DOI (10.1162/tacl_a_00306), an OpenAlex id (W2741809807), a Semantic "
-            "Scholar id (40 hexadecimal digits, or CorpusId:215416146), an address that contains one of these, "
+            "Scholar id (40 hexadecimal digits, or CorpusId:215416146), an address with one of these, "
             "or a library in .bib, .ris or .json"
         )
     return found

@@ -1,4 +1,4 @@
-"""Look for alarms in a thread of its own, a quarter of a second of records at a time.
+"""Look for alarms in a thread of its own, a second of records at a time.
 
 Training does not wait for it, and rules that run over several records in a row cost a third of what they cost
 between two steps, where a training has emptied the processor's caches.
@@ -17,7 +17,7 @@ from normscope.live.writing.journal_entries import Record, Scalars
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.rows import AttentionRow
 
-LINGER = 0.25
+LINGER = 1.0
 """Seconds of records that are looked at together."""
 
 log = logging.getLogger("normscope")

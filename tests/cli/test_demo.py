@@ -13,6 +13,7 @@ from tests.cli.calling import normscope
 MEASURED = (SaturationRow, HeadRow, AttentionRow, ActivationRow)
 
 
+@pytest.mark.slow
 def test_two_demos_with_one_seed_say_the_same(tmp_path):
     words = ("demo", "--output", tmp_path / "demo", "--steps", 12, "--json")
     first, second = (json.loads(normscope(*words).stdout) for _ in range(2))

@@ -45,7 +45,14 @@ def test_counts_add_up_and_too_many_states_are_not_counted(monkeypatch):
     assert count_words(language("dyck-1"), 1, 16) is None
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
+MANY_DRAWS = ("aa-star", "ab-star")
+"""Languages with so few words that many are drawn in vain."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in MANY_DRAWS else ()) for name in LANGUAGES],
+)
 def test_held_out_words_are_new_or_it_is_said(name, tmp_path):
     for length, words in ((12, 100), (16, 2000)):
         data = open_task(DataConfig(task=name, length=length, words=words), tmp_path)

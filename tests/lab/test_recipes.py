@@ -28,6 +28,7 @@ def run(word, folder, *options):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_parts_of_your_own(tmp_path):
     run("def smoothed", tmp_path)
     assert (tmp_path / "runs" / "own" / "run.db").exists()
@@ -36,12 +37,14 @@ def test_parts_of_your_own(tmp_path):
         assert '"status": "done"' in result.read_text()
 
 
+@pytest.mark.slow
 def test_optuna(tmp_path):
     pytest.importorskip("optuna")
     assert "'lr'" in run("import optuna", tmp_path)
     assert {path.name for path in (tmp_path / "study").iterdir()} == {"0", "1"}
 
 
+@pytest.mark.slow
 def test_hydra(tmp_path):
     pytest.importorskip("hydra")
     run("import hydra", tmp_path, "optimization.lr=1e-2", "model.norm=post", "hydra.run.dir=one")

@@ -159,6 +159,7 @@ sweep(small_sweep(steps=100), sys.argv[1], engine="local:1")
 """
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_continues(tmp_path, pool):
     """SIGKILL to the sweeping process in the middle: its workers end, the rest is done once."""
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, tmp_path / "killed"], start_new_session=True)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.alarm_table import faults, healthy
 from benchmarks.alarm_table.training import Case, run
 
-FAST = ("MLP, Adam", "variational autoencoder", "half frozen")
+FAST = ("MLP, Adam",)
 FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or infinity"}
 FASTEST = "Muon"
 """The training that these faults are put into in the fast tests."""

@@ -18,6 +18,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_wheel_built_with_a_compiler_is_native_and_serves_all_later_pythons(tmp_path):
     wheel = build(source_tree(tmp_path), "--wheel")

@@ -32,14 +32,18 @@ def small(name, **more):
     return {**settings, **SMALL, "steps": 4, "length": 12, **more}
 
 
+def _slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("name", "vary"),
     [
         ("language-models", {"norm": ["post"], "mask": ["multiplicative", "causal"]}),
-        ("rate-and-decay", {"lr": [1e-3], "weight_decay": [1e-3, 0.1], "mask": ["causal"]}),
-        ("rate-and-decay-released", {"lr": [1e-3], "weight_decay": [1e-3]}),
-        ("counting", {"task": ["dyck-1"], "positions": ["rotary", "none"]}),
-        ("held-norm", {"constraint": ["none", "fixed-body-norm"]}),
+        _slow("rate-and-decay", {"lr": [1e-3], "weight_decay": [1e-3, 0.1], "mask": ["causal"]}),
+        _slow("rate-and-decay-released", {"lr": [1e-3], "weight_decay": [1e-3]}),
+        _slow("counting", {"task": ["dyck-1"], "positions": ["rotary", "none"]}),
+        _slow("held-norm", {"constraint": ["none", "fixed-body-norm"]}),
     ],
 )
 def test_trainings(name, vary, tmp_path):

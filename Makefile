@@ -6,8 +6,6 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 TORCH  := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
 KERNEL := src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h
 CORES  := $(shell nproc 2>/dev/null || echo 2)
-# Some tests wait for a server or a process: one more than there are cores.
-WORKERS := $(shell expr $(CORES) + 1)
 
 .PHONY: demo test test-slow test-core lint types bench docs docs-serve wheel constraints browser clean
 
@@ -15,7 +13,7 @@ demo: $(VENV)/.core
 	$(BIN)/normscope demo
 
 test: $(VENV)/.dev $(VENV)/.npm browser lint types
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(CORES)
 
 test-slow: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -m slow

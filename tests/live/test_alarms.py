@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from normscope.live.alarm_parts import AlarmParts
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.detector import AlarmDetector
 from normscope.live.alarms.record_summary import ModelParts, NonFiniteValues, RecordSummary
 from normscope.live.monitor import Monitor
 from normscope.rows import AttentionRow
-from normscope.run import Run
+from normscope.run import Run, TensorRow
 from normscope.schedule import every, logarithmic
 from tests.live.small_training import blocks, train_blocks
 
@@ -262,3 +263,13 @@ def test_a_real_transformer_trains_in_silence_until_a_layer_is_pushed(tmp_path: 
     with Run(tmp_path / "pushed.db") as run:
         kinds = [(alarm["kind"], alarm["where"]) for alarm in run.artifacts("alarm")[""]]
     assert ("layer", "layer 02") in kinds
+
+
+def test_thousands_of_modules_outside_layers_are_judged_together() -> None:
+    """One by one, what is kept for them would grow with the square of their number."""
+    tensors = [
+        TensorRow(i, f"p{i}.weight", "model", None, "other", (2, 2), "float32", 4) for i in range(3000)
+    ]
+    parts = AlarmParts(tensors, {"all": np.arange(999)})
+    assert parts._parts.groups == ("what is outside layers",)
+    assert parts._member.size <= 10

@@ -15,6 +15,8 @@ from normscope.theory.measures.measures import GROUPINGS
 from normscope.words import OUTSIDE, by_layer
 
 SUMMED = ("sumsq", "dot", "sumsq_delta", "grad_sumsq", "lr")
+MOST_MODULES = 256
+"""Modules outside layers that are judged one by one; more of them are judged together."""
 NONFINITE = [COLUMNS.index(name) for name in ("nonfinite", "grad_nonfinite")]
 
 
@@ -26,7 +28,14 @@ class AlarmParts:
         self._names = [tensor.name for tensor in tensors]
         counted = [i for i, tensor in enumerate(tensors) if tensor.tied_to is None]
         layer = {i: GROUPINGS["layer"](tensors[i]) for i in counted}
-        group = {i: _module(tensors[i]) if layer[i] == OUTSIDE else f"layer {layer[i]}" for i in counted}
+        outside = {_module(tensors[i]) for i in counted if layer[i] == OUTSIDE}
+        by_module = len(outside) <= MOST_MODULES
+        group = {
+            i: f"layer {layer[i]}"
+            if layer[i] != OUTSIDE
+            else (_module(tensors[i]) if by_module else "what is outside layers")
+            for i in counted
+        }
         layers = {group[i] for i in counted if layer[i] != OUTSIDE}
         names = by_layer(layers) + sorted(set(group.values()) - layers)
         self._parts = ModelParts(

@@ -68,3 +68,22 @@ def test_copies_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [torch.empty_like(source) for source in sources]
     live_sums.copy_into(targets, sources)
     assert all(map(torch.equal, targets, sources))
+
+
+def test_tensors_that_move_or_become_others_are_summed_as_they_are():
+    """What is kept from one call to the next must never be read when it no longer holds."""
+    cache, parameter = live_sums.SumCache(), torch.nn.Parameter(torch.randn(50))
+    kept = live_sums.TensorList([parameter])
+    others = live_sums.TensorList([torch.randn(50)])
+    single, wide = torch.randn(50), torch.randn(50).double()
+    states = (single, torch.randn(50).bfloat16(), torch.randn(70), torch.randn(6, 9).t(), wide)
+    for state in (*states, *reversed(states)):
+        parameter.data = state
+        others.replace([state])
+        for tensors in (kept, others):
+            found = live_sums.sums_of(tensors, None, None, cache)
+            assert found[0, live_sums.SUMSQ] == pytest.approx(float(state.double().pow(2).sum()), rel=1e-6)
+    others.replace([*states])
+    expected = [float(state.double().pow(2).sum()) for state in states]
+    found = live_sums.sums_of(others, None, None, cache)
+    np.testing.assert_allclose(found[:, live_sums.SUMSQ], expected, rtol=1e-6)

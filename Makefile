@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 TORCH  := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
-KERNEL := src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h
+KERNEL := src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h src/normscope/weights/sums/_live.h
 CORES  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: demo test test-slow test-core lint types bench docs docs-serve wheel constraints browser clean

@@ -215,9 +215,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Tensor]]:
     """References to the tensors that the monitor has copied parameters into."""
     found: list[weakref.ref[Tensor]] = []
 
-    def copy_into(targets: live_sums.TensorList, *rest: Any) -> None:
+    def copy_into(targets: live_sums.KeptTensors, *rest: Any) -> bool:
         found.extend(map(weakref.ref, targets.tensors))
-        live_sums.copy_into(targets, *rest)
+        return live_sums.copy_into(targets, *rest)
 
     monkeypatch.setattr(previous_values, "copy_into", copy_into)
     return found

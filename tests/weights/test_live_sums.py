@@ -66,24 +66,47 @@ def test_copies_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_sums, "PIECE", 100)
     sources = [*tensors(torch.bfloat16, [0, 3, 5001]), torch.randn(7, 9).t()]
     targets = [torch.empty_like(source) for source in sources]
-    live_sums.copy_into(targets, sources)
+    assert live_sums.copy_into(live_sums.KeptTensors(targets), sources)
     assert all(map(torch.equal, targets, sources))
 
 
 def test_tensors_that_move_or_become_others_are_summed_as_they_are():
     """What is kept from one call to the next must never be read when it no longer holds."""
-    cache, parameter = live_sums.SumCache(), torch.nn.Parameter(torch.randn(50))
-    kept = live_sums.TensorList([parameter])
-    others = live_sums.TensorList([torch.randn(50)])
+    parameter, ours = torch.nn.Parameter(torch.randn(50)), torch.randn(50)
+    kept = live_sums.KeptTensors([ours])
     single, wide = torch.randn(50), torch.randn(50).double()
     states = (single, torch.randn(50).bfloat16(), torch.randn(70), torch.randn(6, 9).t(), wide)
     for state in (*states, *reversed(states)):
         parameter.data = state
-        others.replace([state])
-        for tensors in (kept, others):
-            found = live_sums.sums_of(tensors, None, None, cache)
-            assert found[0, live_sums.SUMSQ] == pytest.approx(float(state.double().pow(2).sum()), rel=1e-6)
-    others.replace([*states])
+        found = live_sums.sums_of([parameter])
+        assert found[0, live_sums.SUMSQ] == pytest.approx(float(state.double().pow(2).sum()), rel=1e-6)
+        if state.shape == ours.shape:
+            found = live_sums.sums_of([parameter], kept, kept)
+            expected = float((state.double() - ours.double()).pow(2).sum())
+            assert found[0, live_sums.DELTA] == pytest.approx(expected, rel=1e-6)
+        fits = live_sums.memory_format(state) == live_sums.memory_format(ours)
+        before = ours.clone()
+        assert live_sums.copy_into(kept, [parameter]) == fits
+        assert torch.equal(ours, state if fits else before)
     expected = [float(state.double().pow(2).sum()) for state in states]
-    found = live_sums.sums_of(others, None, None, cache)
+    found = live_sums.sums_of([*states])
     np.testing.assert_allclose(found[:, live_sums.SUMSQ], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gradients_are_summed_with_their_parameters(compiled: bool, monkeypatch: pytest.MonkeyPatch):
+    if not compiled:
+        monkeypatch.setattr(live_sums, "_kernel", None)
+    parameters = [torch.nn.Parameter(each) for each in tensors(torch.float32, [3, 0, 700, 5])]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    for without in (None, 2):
+        if without is not None:
+            parameters[without].grad = None
+        found, present = live_sums.gradient_sums_of(list(parameters))
+        assert present is None if without is None else present.tolist() == [True, True, False, True]
+        for row, parameter in zip(found, parameters, strict=True):
+            theta = parameter.detach().double()
+            gradient = torch.zeros_like(theta) if parameter.grad is None else parameter.grad.double()
+            assert row[live_sums.SUMSQ] == pytest.approx(float(gradient.pow(2).sum()), rel=1e-6)
+            assert row[live_sums.INIT] == pytest.approx(float((gradient * theta).sum()), rel=1e-5, abs=1e-6)

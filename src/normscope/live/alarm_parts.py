@@ -17,11 +17,12 @@ from normscope.words import OUTSIDE, by_layer
 SUMMED = ("sumsq", "dot", "sumsq_delta", "grad_sumsq", "lr")
 MOST_MODULES = 256
 """Modules outside layers that are judged one by one; more of them are judged together."""
+GRADIENTS = COLUMNS.index("gradients")
 NONFINITE = [COLUMNS.index(name) for name in ("nonfinite", "grad_nonfinite")]
 
 
 class AlarmParts:
-    """Which tensors belong to which part of the model, prepared so that a record is summed in a few calls."""
+    """Which tensors belong to which part of the model, prepared so that records are summed in a few calls."""
 
     def __init__(self, tensors: Sequence[TensorRow], scopes: Mapping[str, NDArray[np.int64]]) -> None:
         """`scopes` gives the positions of the tensors in each scope."""
@@ -59,31 +60,36 @@ class AlarmParts:
         self._none_frozen = np.zeros(len(member), dtype=bool)
         self._columns = np.array([COLUMNS.index(name) for name in SUMMED])
 
-    def summary(self, record: Record) -> RecordSummary:
-        """The record by parts."""
-        values = record.values[self._order[:, None], self._columns]
-        missing = np.isnan(values)
-        present = self._complete
+    def summaries(self, records: Sequence[Record]) -> list[RecordSummary]:
+        """The records by parts; several cost little more than one."""
+        values = np.stack([record.values for record in records])
+        chosen = values[:, self._order[:, None], self._columns]
+        missing = np.isnan(chosen)
+        present = np.broadcast_to(self._complete, (len(records), *self._complete.shape))
         if missing.any():
-            values = np.where(missing, 0.0, values)
-            present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=0)
+            chosen = np.where(missing, 0.0, chosen)
+            present = self._member @ np.add.reduceat((~missing).astype(np.float64), self._starts, axis=1)
         with np.errstate(all="ignore"):  # an infinite learning rate, a part without values
-            sums = self._member @ np.add.reduceat(values, self._starts, axis=0)
-            if present is not self._complete:
-                sums[present == 0] = np.nan
-            sumsq, dot, delta, gradient, lr = sums.T
+            sums = self._member @ np.add.reduceat(chosen, self._starts, axis=1)
+            sums = np.where(present == 0, np.nan, sums)
+            sumsq, dot, delta, gradient, lr = np.moveaxis(sums, 2, 0)
             before = np.maximum(sumsq - 2 * dot - delta, 0.0)
             alignment = dot / np.sqrt(before * delta)
-            rates = lr / present[:, 4]
+            rates = lr / present[:, :, 4]
             growth = -0.5 * np.log(before / sumsq)
-        bad = any((record.values[:, i] > 0).any() for i in NONFINITE)
-        return RecordSummary(
-            record.step, self._parts, np.sqrt(sumsq), np.sqrt(gradient), alignment, rates,
-            growth, self._frozen(record),
-            nonfinite=self._nonfinite(record) if bad else None,
-            forward=record.forward,
-            gradients_known=bool(record.column("gradients").any()),
-        )  # fmt: skip
+            norms, gradients = np.sqrt(sumsq), np.sqrt(gradient)
+        bad: list[bool] = np.atleast_1d(np.any(values[:, :, NONFINITE] > 0, axis=(1, 2))).tolist()
+        known: list[bool] = np.atleast_1d(np.any(values[:, :, GRADIENTS] != 0, axis=1)).tolist()
+        return [
+            RecordSummary(
+                record.step, self._parts, norms[i], gradients[i], alignment[i], rates[i],
+                growth[i], self._frozen(record),
+                nonfinite=self._nonfinite(record) if bad[i] else None,
+                forward=record.forward,
+                gradients_known=known[i],
+            )
+            for i, record in enumerate(records)
+        ]  # fmt: skip
 
     def _frozen(self, record: Record) -> NDArray[np.bool_]:
         """The parts of which every tensor is frozen."""

@@ -98,9 +98,9 @@ class LiveMeasures:
         total: Array = np.bincount(grouping.index, counts, len(grouping.names)).astype(np.float64)
         return total
 
-    def summary(self, record: Record) -> RecordSummary:
+    def summaries(self, records: Sequence[Record]) -> list[RecordSummary]:
         """The numbers that the alarms depend on."""
-        return self._parts.summary(record)
+        return self._parts.summaries(records)
 
     def _sums(self, record: Record, grouping: _Grouping) -> LiveSums:
         size = len(grouping.names)

@@ -7,11 +7,13 @@ between two steps, where a training has emptied the processor's caches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.detector import AlarmDetector
+from normscope.live.alarms.record_summary import RecordSummary
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.writing.journal_entries import Record, Scalars
 from normscope.live.writing.outbox import TIMEOUT, Outbox
@@ -58,26 +60,41 @@ class Observer:
         return self.outbox.flush(timeout)
 
     def _look(self, items: Sequence[Observation]) -> None:
+        """Look at items in their order; records that are grouped alike are summed together."""
+        alike: list[Observation] = []
         for item in items:
-            try:
-                for alarm in self._alarms(item):
-                    self._tell(alarm)
-            except Exception as error:  # to be retried would be to fail again
-                if not self._failed:
-                    log.warning(
-                        "normscope: looking for alarms failed, training goes on: %s: %s",
-                        type(error).__name__,
-                        error,
-                    )
-                self._failed = True
+            if isinstance(item, Restart):
+                self._look_at(alike)
+                alike = []
+                self._measures = item.measures or self._measures
+                self._detector.restart()
+            else:
+                alike.append(item)
+        self._look_at(alike)
 
-    def _alarms(self, item: Observation) -> Sequence[Alarm]:
+    def _look_at(self, items: Sequence[Observation]) -> None:
+        records = [item for item in items if isinstance(item, Record)]
+        with self._failures_said():
+            summaries = iter(self._measures.summaries(records) if records else ())
+            for item in items:
+                with self._failures_said():
+                    for alarm in self._alarms(item, summaries):
+                        self._tell(alarm)
+
+    @contextmanager
+    def _failures_said(self) -> Iterator[None]:
+        """Say the first failure, and go on: to be retried would be to fail again."""
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                name = type(error).__name__
+                log.warning("normscope: looking for alarms failed, training goes on: %s: %s", name, error)
+            self._failed = True
+
+    def _alarms(self, item: Observation, summaries: Iterator[RecordSummary]) -> Sequence[Alarm]:
         if isinstance(item, Record):
-            return self._detector.check(self._measures.summary(item))
+            return self._detector.check(next(summaries))
         if isinstance(item, Scalars):
             return self._detector.check_scalars(item.step, item.values)
-        if isinstance(item, AttentionSeen):
-            return self._detector.check_attention(item.rows)
-        self._measures = item.measures or self._measures
-        self._detector.restart()
-        return ()
+        return self._detector.check_attention(item.rows) if isinstance(item, AttentionSeen) else ()

@@ -9,6 +9,7 @@ Dynamo would trace them.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,7 @@ class ForwardWatch:
             return
         if torch.is_grad_enabled():
             try:
-                finite = not any(map(_has_nan, _judged(output)))
+                finite = not _ends_in_nan(output)
                 if self._look is None or (self._look.finite and not finite):
                     self._called(module, args, output)
                     self._look = ForwardLook(True) if finite else self._find(args, kwargs)
@@ -159,11 +160,14 @@ def _tensors(output: Any) -> Iterator[Tensor]:
         yield from chain.from_iterable(map(_tensors, output))
 
 
-def _judged(output: Any) -> list[Tensor]:
-    """The loss, if the output has one; otherwise every tensor of it."""
+def _ends_in_nan(output: Any) -> bool:
+    """Whether the loss is NaN, if the output has one; otherwise whether any tensor of it has NaN."""
+    loss = output.get("loss") if isinstance(output, dict) else output
+    if type(loss) is Tensor and loss.dim() == 0 and loss.is_floating_point():
+        return math.isnan(loss.item())
     found = list(_tensors(output))
     scalars = [tensor for tensor in found if tensor.dim() == 0]
-    return scalars[:1] or found
+    return any(map(_has_nan, scalars[:1] or found))
 
 
 def _local(tensor: Tensor) -> Tensor:

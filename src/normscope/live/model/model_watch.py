@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import is_, methodcaller
+from operator import is_
 from typing import Any
 
 from torch import nn
 
-_VALUES = methodcaller("values")
+try:
+    from normscope.weights.sums import _kernel
+except ImportError:  # no compiler when the package was installed
+    _kernel = None  # type: ignore[assignment]
 
 
 class ModelWatch:
@@ -17,23 +19,19 @@ class ModelWatch:
 
     def __init__(self, model: nn.Module) -> None:
         modules = list(model.modules())
-        self._children = [module._modules for module in modules if module._modules]
-        self._owned = [module._parameters for module in modules if module._parameters]
-        self._leaves = [module._modules for module in modules if not module._modules]
-        self._bare = [module._parameters for module in modules if not module._parameters]
-        self._known = _flat(self._children), _flat(self._owned)
+        self._registers: list[dict[str, Any]] = [
+            register for module in modules for register in (module._modules, module._parameters)
+        ]
+        self._known = list(chain.from_iterable(register.values() for register in self._registers))
 
     def changed(self) -> bool:
         """Whether a module or a parameter was added, removed or replaced."""
-        if any(self._leaves) or any(self._bare):  # a module got its first child or parameter
-            return True
-        now = _flat(self._children), _flat(self._owned)
-        return not all(map(_same, now, self._known))
+        return not _same_values(self._registers, self._known)
 
 
-def _flat(registers: Iterable[dict[str, Any]]) -> list[Any]:
-    return list(chain.from_iterable(map(_VALUES, registers)))
-
-
-def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))
+def _same_values(registers: list[dict[str, Any]], known: list[Any]) -> bool:
+    """Whether the values of the registers, one after the other, are these very objects."""
+    if _kernel is not None:
+        return _kernel.same_values(registers, known)
+    now = list(chain.from_iterable(register.values() for register in registers))
+    return len(now) == len(known) and all(map(is_, now, known))

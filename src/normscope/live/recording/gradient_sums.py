@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from normscope.live.model.optimizer_inspection import backward_scale, step_scale
 from normscope.live.model.wrapped_optimizers import WrappedOptimizer
 from normscope.live.recording.optimizer_part import OptimizerPart, as_index
-from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, SumCache, TensorList, sums_of
+from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, gradient_sums_of, sums_of
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -30,22 +30,31 @@ class GradientSums:
     def __init__(
         self,
         size: int,
+        plain: bool,
         tensors: Callable[[Indices], list[Tensor]],
         gradients: Callable[[Indices], list[Tensor | None]],
     ) -> None:
-        self._tensors, self._gradients = tensors, gradients
+        """`plain`: parameters are summed themselves; else what `tensors` and `gradients` give of them."""
+        self._plain, self._tensors, self._gradients = plain, tensors, gradients
         self._pending = np.zeros((size, len(GRADIENT_COLUMNS)))
+        self._latest: Array | None = None
+        """The sums of all gradients as backward left them, in place of `_pending`."""
         self._new: NDArray[np.bool_] | None = None
         self._reached: Sequence[int] = ()
         self._chosen: Indices = np.empty(0, dtype=np.int64)
         self._where: slice | Indices = self._chosen
-        self._theta, self._made = TensorList(()), TensorList(())
-        self._cache = SumCache()
+        self._theta: list[Tensor] = []
+        self._used, self._any_used = np.zeros_like(self._pending), False
         self.begin()
 
     def begin(self) -> None:
         """Begin a record: no step has used any gradient."""
-        self.used = np.zeros_like(self._pending)
+        if self._any_used:
+            self._used, self._any_used = (
+                np.zeros_like(self._pending),
+                False,
+            )  # the record before keeps its own
+        self._all_used: Array | None = None
         self._new = None
         self.when: str | None = None
         """When the gradients were measured: at the end of "backward", or at the "step"."""
@@ -54,13 +63,20 @@ class GradientSums:
 
     def forget(self) -> None:
         """Drop what no step has used."""
+        self._latest = None
         self._pending[:] = 0.0
+
+    def recorded(self) -> Callable[[], Array]:
+        """What makes GRADIENT_COLUMNS of the gradients that the steps of this record used."""
+        used = self._used if self._all_used is None else self._all_used
+        return lambda: _columns(used) if used.shape[1] > len(GRADIENT_COLUMNS) else used
 
     def continue_from(self, before: GradientSums, kept: Mapping[int, int]) -> None:
         """Take over another model's pending sums; `kept` maps positions here to positions there.
 
         Backward made the gradients of new parameters before they were known: they are left out.
         """
+        before._settle()
         self._new = np.ones(len(self._pending), dtype=bool)
         for here, there in kept.items():
             self._pending[here] = before._pending[there]
@@ -73,15 +89,19 @@ class GradientSums:
             self._reached = list(reached)
             self._chosen = np.array(sorted(set(reached)), dtype=np.int64)
             self._where = as_index(self._chosen, len(self._pending))
-            self._theta = TensorList(self._tensors(self._chosen))
-        gradients = self._gradients(self._chosen)
-        made = [gradient for gradient in gradients if gradient is not None]
-        if len(made) < len(gradients):
-            self._pending[self._chosen] = 0.0
-            self._measure(self._chosen[[gradient is not None for gradient in gradients]])
+            self._theta = self._tensors(self._chosen) if self._plain else []
+        if self._plain:
+            sums, present = gradient_sums_of(self._theta)
+            if present is None and isinstance(self._where, slice):
+                self._latest = sums
+                return
+            self._settle()
+            found = _columns(sums)
+            self._pending[self._where] = found if present is None else np.where(present[:, None], found, 0.0)
             return
-        self._made.replace(made)
-        self._pending[self._where] = _columns(sums_of(self._made, None, self._theta, self._cache))
+        self._pending[self._chosen] = 0.0
+        made = [gradient is not None for gradient in self._gradients(self._chosen)]
+        self._measure(self._chosen[made])
 
     def use(self, optimizer: Optimizer, part: OptimizerPart) -> None:
         """What the step of this optimizer uses, of its parameters.
@@ -90,7 +110,18 @@ class GradientSums:
         measured now, after any clipping.
         """
         chosen, where = part.indices, part.where
-        present = np.array([g is not None for g in self._gradients(chosen)], dtype=bool)
+        gradients = self._gradients(chosen)
+        if (
+            self._latest is not None
+            and part.covers_all
+            and self._new is None
+            and all(gradient is not None for gradient in gradients)
+            and backward_scale(optimizer) == 1.0
+        ):
+            self._all_used, self._latest, self.when = self._latest, None, "backward"
+            return
+        self._settle()
+        present = np.array([gradient is not None for gradient in gradients], dtype=bool)
         if self._new is not None:
             present &= ~self._new[where]
         pending = self._pending[where]
@@ -103,17 +134,23 @@ class GradientSums:
             unclipped = isinstance(optimizer, WrappedOptimizer) and optimizer.clips_in_step
             self.when = "backward" if seen.any() or unclipped else "step"
         pending = self._pending[where]
-        self.used[where] = pending if present.all() else np.where(present[:, None], pending, 0.0)
+        self._use(where, pending if present.all() else np.where(present[:, None], pending, 0.0))
+
+    def _use(self, where: slice | Indices, columns: Array) -> None:
+        if self._all_used is not None:
+            self._used, self._all_used = _columns(self._all_used), None
+        self._used[where], self._any_used = columns, True
         self._pending[where] = 0.0
+
+    def _settle(self) -> None:
+        """Write the latest sums to `_pending`."""
+        if self._latest is not None:
+            self._pending, self._latest = _columns(self._latest), None
 
     def use_without_step(self, chosen: Indices) -> None:
         """Record the gradients of parameters that no optimizer has."""
-        self.used[chosen] = self._pending[chosen]
-        self._pending[chosen] = 0.0
-
-    def any_nonfinite(self) -> bool:
-        """Whether a gradient of this record has NaN or infinite values."""
-        return bool(self._pending[:, 2].any() or self.used[:, 2].any())
+        self._settle()
+        self._use(chosen, self._pending[chosen])
 
     def _measure(self, chosen: Indices, scale: float = 1.0) -> None:
         """Sum the gradients of these parameters, which all have one."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.optim import Optimizer
 
 from normscope.live.model.optimizer_inspection import decay_is_coupled, kind_of, learning_rate, momentum_of
-from normscope.weights.sums.live_sums import TensorList
+from normscope.weights.sums.live_sums import KeptTensors
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -36,15 +37,16 @@ class OptimizerPart:
     first_group: int
     """The number of the first group among those of all optimizers."""
     kind: float
-    tensors: TensorList | None = None
+    tensors: list[Tensor] | None = None
     """The parameters, unless they are sharded."""
-    initial: TensorList | None = None
+    initial: KeptTensors | None = None
     """θ₀ of each, if it is kept."""
     rates: Array = field(default_factory=lambda: np.zeros((0, len(RATE_COLUMNS))))
     """[parameters, RATE_COLUMNS]"""
 
     def __post_init__(self) -> None:
         self._read: list[tuple[float, ...]] = []
+        self.covers_all = isinstance(self.where, slice)
         self.rates = np.zeros((len(self.indices), len(RATE_COLUMNS)))
 
     @classmethod

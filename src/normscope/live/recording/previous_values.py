@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.live.recording.optimizer_part import OptimizerPart
-from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, copy_into, listed
+from normscope.weights.sums.live_sums import KeptTensors, copy_into, memory_format
 
 Indices = NDArray[np.int64]
 
@@ -19,47 +19,51 @@ LITTLE = 16 << 20
 class PreviousValues:
     """θ′ of each parameter, copied once per record: before its first step, however many follow."""
 
-    def __init__(self, size: int, cache: SumCache) -> None:
-        self._cache = cache
+    def __init__(self, size: int) -> None:
         self._copies: list[Tensor | None] = [None] * size
         self._taken = np.zeros(size, dtype=bool)
+        self._any_taken = self._all_taken = False
         self._freed, self._any_freed = np.zeros(size, dtype=bool), False
         self._unknown = np.zeros(size, dtype=bool)
-        self._lists: dict[int, tuple[Indices, TensorList]] = {}
+        self._lists: dict[int, tuple[Indices, KeptTensors]] = {}
         self._bytes: int | None = None
-        self._fitting: tuple[TensorList, TensorList, int] | None = None
-        """Copies that fit to tensors, while those are of these kinds."""
 
     def begin(self) -> None:
         """Begin a record; memory is kept and used again."""
         self._taken[:] = False
+        self._all_taken = self._any_taken = False
         if self._any_freed:
             self._freed[:] = False
             self._unknown[:] = False
             self._any_freed = False
 
-    def take(self, part: OptimizerPart, tensors: Tensors) -> None:
+    def take(self, part: OptimizerPart, tensors: list[Tensor]) -> None:
         """Copy an optimizer's tensors, except those that have been copied for this record."""
+        if part.covers_all and not (self._any_taken or self._any_freed):
+            self._copy(part.indices, tensors)
+            self._all_taken = self._any_taken = True
+            return
         chosen, where = part.indices, part.where
-        taken = self._taken[where]
+        taken = self._taken[where] | self._all_taken
         if self._any_freed:
             self._unknown[where] |= self._freed[where]
         if not taken.any():
             self._copy(chosen, tensors)
         elif not taken.all():  # parameters of two optimizers
             new = np.flatnonzero(~taken)
-            self._copy(chosen[new], [listed(tensors)[i] for i in new.tolist()])
+            self._copy(chosen[new], [tensors[i] for i in new.tolist()])
         self._taken[where] = True
+        self._any_taken = True
 
     def unknown_at(self, positions: Indices) -> Indices | None:
         """The positions of parameters whose θ′ was freed, and that were then updated again in the record."""
         return positions[self._unknown] if self._any_freed and self._unknown.any() else None
 
-    def of(self, chosen: Indices) -> Tensors:
+    def of(self, chosen: Indices) -> KeptTensors:
         """The copies at these positions."""
         kept, found = self._lists.get(id(chosen), (None, None))
         if found is None or kept is not chosen:
-            found = TensorList([self._copy_at(i) for i in chosen.tolist()], fixed=True)
+            found = KeptTensors([self._copy_at(i) for i in chosen.tolist()])
             self._lists[id(chosen)] = (chosen, found)
         return found
 
@@ -68,6 +72,8 @@ class PreviousValues:
         for i in range(len(self._copies)) if chosen is None else chosen.tolist():
             self._copies[i] = None
         if chosen is not None:
+            self._taken |= self._all_taken
+            self._all_taken = False
             self._freed[chosen], self._taken[chosen], self._any_freed = True, False, True
         self._lists.clear()
         self._bytes = None
@@ -84,32 +90,18 @@ class PreviousValues:
         assert copy is not None
         return copy
 
-    def _copy(self, chosen: Indices, tensors: Tensors) -> None:
-        known, found = self._lists.get(id(chosen), (None, None))
-        if known is not chosen or found is None or not self._fits(found, tensors):
-            for i, tensor in zip(chosen.tolist(), listed(tensors), strict=True):
-                self._copies[i] = _memory_for(tensor, self._copies[i])
-            self._lists.clear()
-            self._bytes = None
-        copy_into(self.of(chosen), tensors, self._cache)
-
-    def _fits(self, copies: TensorList, tensors: Tensors) -> bool:
-        """Whether the memory of the last copies can be used again."""
-        known = (copies, tensors, tensors.locate().kinds) if isinstance(tensors, TensorList) else None
-        if known is not None and known == self._fitting:
-            return True
-        pairs = zip(copies.tensors, listed(tensors), strict=True)
-        fits = all(_format(one) == _format(other) for one, other in pairs)
-        readable = isinstance(tensors, TensorList) and bool((tensors.places[:, 0] >= 0).all())
-        self._fitting = known if fits and readable else None  # of others, `kinds` does not know the dtype
-        return fits
+    def _copy(self, chosen: Indices, tensors: list[Tensor]) -> None:
+        known, copies = self._lists.get(id(chosen), (None, None))
+        if known is chosen and copies is not None and copy_into(copies, tensors):
+            return
+        for i, tensor in zip(chosen.tolist(), tensors, strict=True):
+            self._copies[i] = _memory_for(tensor, self._copies[i])
+        self._lists.clear()
+        self._bytes = None
+        copy_into(self.of(chosen), tensors)
 
 
 def _memory_for(tensor: Tensor, before: Tensor | None) -> Tensor:
-    if before is not None and _format(before) == _format(tensor):
+    if before is not None and memory_format(before) == memory_format(tensor):
         return before
     return torch.empty_like(tensor, requires_grad=False)
-
-
-def _format(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
-    return tensor.shape, tensor.dtype, tensor.device

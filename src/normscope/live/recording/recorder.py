@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSum
 from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
 from normscope.live.recording.previous_values import PreviousValues
 from normscope.live.writing.journal_entries import COLUMNS, Record
-from normscope.weights.sums.live_sums import SumCache, TensorList, Tensors, sums_of
+from normscope.weights.sums.live_sums import KeptTensors, sums_of
 from normscope.weights.sums.statistics import Sums
 
 Array = NDArray[np.float64]
@@ -44,16 +44,20 @@ class Recorder:
         self._plain = not any(map(_is_special, layout.parameters))
         self._parts: dict[int, OptimizerPart] = {}
         self._initial: list[Tensor] | None = None
-        self._cache = SumCache()
-        self._previous = PreviousValues(len(layout.parameters), self._cache)
-        self.gradients = GradientSums(len(layout.parameters), self._tensors, self._gradients)
+        self._previous = PreviousValues(len(layout.parameters))
+        self.gradients = GradientSums(len(layout.parameters), self._plain, self._tensors, self._gradients)
+        size = len(layout.parameters)
+        self._sums, self._some_summed = np.zeros((size, len(Sums._fields))), False
+        self._summed = np.zeros(size, dtype=bool)
         self.reset()
 
     def reset(self) -> None:
         """Begin a record: nothing is measured yet."""
-        size = len(self.layout.parameters)
-        self._sums = np.zeros((size, len(Sums._fields)))
-        self._summed = np.zeros(size, dtype=bool)
+        self._whole: Array | None = None  # the sums of all parameters, if one step has updated them all
+        if self._some_summed:
+            self._sums = np.zeros_like(self._sums)  # the record before keeps its own
+            self._summed[:] = False
+            self._some_summed = False
         self._previous.begin()
         self.gradients.begin()
 
@@ -99,7 +103,7 @@ class Recorder:
             others = [each for key, each in self._parts.items() if key != id(optimizer)]
             first = sum(len(each.groups) for each in others) if part is None else part.first_group
             part = OptimizerPart.of(optimizer, self.position, self._kinds, first)
-            part.tensors = TensorList(self._tensors(part.indices)) if self._plain else None
+            part.tensors = self._tensors(part.indices) if self._plain else None
             part.initial = self._initial_at(part.indices)
             self._parts[id(optimizer)] = part
         return part
@@ -123,9 +127,15 @@ class Recorder:
         part = self._parts[id(optimizer)]  # as `before_step` has found it
         part.read_rates()  # now: schedule-free optimizers set their rate in the step
         previous = self._previous.of(part.indices) if self.updates else None
-        cache = self._cache if self._plain else None
-        self._sums[part.where] = sums_of(self._tensors_of(part), previous, part.initial, cache)
-        self._summed[part.where] = True
+        sums = sums_of(self._tensors_of(part), previous, part.initial)
+        if part.covers_all:
+            self._whole = sums
+        else:
+            if self._whole is not None:
+                self._sums, self._whole = self._whole, None
+                self._summed[:] = True
+            self._sums[part.where] = sums
+            self._summed[part.where] = self._some_summed = True
         if not keep:
             self._previous.free(part.indices)
 
@@ -137,9 +147,12 @@ class Recorder:
 
     def finish(self) -> None:
         """Sum the parameters that no optimizer has updated."""
-        if not self._summed.all():
+        if self._whole is None:
             rest = np.flatnonzero(~self._summed)
             self._sums[rest] = sums_of(self._tensors(rest), None, self._initial_at(rest))
+            self._some_summed = True
+        if any(part.covers_all for part in self._parts.values()):
+            return
         optimized = np.zeros(len(self._summed), dtype=bool)
         for part in self._parts.values():
             optimized[part.where] = True
@@ -149,9 +162,9 @@ class Recorder:
     def combine(self, step: int, extra: Array, first: bool = False) -> tuple[Record, Array]:
         """The record of the whole model and the sum of `extra` over the ranks."""
         rates = [(part.where, part.rates) for part in self._parts.values()]
-        assemble = partial(_assembled, self._sums, self.gradients.used, rates)
+        assemble = partial(_assembled, self._whole_sums(), self.gradients.recorded(), rates)
         mark = partial(self._mark_missing, first, self._previous.unknown_at(self.layout.indices))
-        order = [self._positions[i] for i in self.gradients.order]
+        order = list(map(self._positions.__getitem__, self.gradients.order))
         frozen = [self._positions[i] for i, p in enumerate(self.layout.parameters) if not p.requires_grad]
         if self.ranks.world == 1:
             return Record(
@@ -159,6 +172,9 @@ class Recorder:
             ), extra
         values, extra = self._combined(assemble(), extra)
         return Record(step, mark(values), first, order, frozen), extra
+
+    def _whole_sums(self) -> Array:
+        return self._sums if self._whole is None else self._whole
 
     def _combined(self, mine: Array, extra: Array) -> tuple[Array, Array]:
         return self.ranks.combine(self.layout, mine, extra, RATES, COLUMN["absmax"])
@@ -181,12 +197,10 @@ class Recorder:
 
     # -- tensors ---------------------------------------------------------------------------
 
-    def _initial_at(self, chosen: Indices) -> TensorList | None:
-        if self._initial is None:
-            return None
-        return TensorList([self._initial[i] for i in chosen.tolist()], fixed=True)
+    def _initial_at(self, chosen: Indices) -> KeptTensors | None:
+        return None if self._initial is None else KeptTensors([self._initial[i] for i in chosen.tolist()])
 
-    def _tensors_of(self, part: OptimizerPart) -> Tensors:
+    def _tensors_of(self, part: OptimizerPart) -> list[Tensor]:
         return self._tensors(part.indices) if part.tensors is None else part.tensors
 
     def _tensors(self, chosen: Indices) -> list[Tensor]:
@@ -207,10 +221,12 @@ def _is_special(parameter: Tensor) -> bool:
     return isinstance(parameter, DTensor) or parameter.is_complex() or is_partitioned(parameter)
 
 
-def _assembled(sums: Array, gradients: Array, rates: Sequence[tuple[slice | Indices, Array]]) -> Array:
+def _assembled(
+    sums: Array, gradients: Callable[[], Array], rates: Sequence[tuple[slice | Indices, Array]]
+) -> Array:
     """One rank's part of a record, [parameters, COLUMNS]."""
     mine = np.zeros((len(sums), len(COLUMNS)))
-    mine[:, SUMS], mine[:, GRADIENT] = sums, gradients
+    mine[:, SUMS], mine[:, GRADIENT] = sums, gradients()
     for where, values in rates:
         mine[where, RATES] = values
     return mine

@@ -267,24 +267,27 @@ static PyObject *chain(PyObject *self, PyObject *args) {
  * array; out gets one row of six doubles for each. This is for live models with thousands of small
  * tensors, where borrowing one buffer per tensor would take longer than the sums. The caller must
  * keep the memory alive. */
+static void sum_rows(const int64_t *row, Py_ssize_t rows, double *to) {
+    for (Py_ssize_t i = 0; i < rows; i++, row += 5, to += 6) {
+        Sums s = {0};
+        walk((DType)row[0], (const char *)(intptr_t)row[2], (const char *)(intptr_t)row[3],
+             (const char *)(intptr_t)row[4], (size_t)row[1], &s);
+        to[0] = s.sumsq; to[1] = s.dot; to[2] = s.sumsq_delta;
+        to[3] = s.dot_init; to[4] = s.absmax; to[5] = (double)s.nonfinite;
+    }
+}
+
 static PyObject *sums_many(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer work, out;
     if (!PyArg_ParseTuple(args, "y*w*:sums_many", &work, &out)) return NULL;
     Py_ssize_t rows = work.len / 40, wrong = work.len % 40 || out.len != rows * 48 ? -1 : 0;
     const int64_t *row = work.buf;
-    double *to = out.buf;
     for (Py_ssize_t i = 0; !wrong && i < rows; i++)
         if (row[5 * i] < 0 || row[5 * i] >= DTYPES || row[5 * i + 1] < 0) wrong = -1;
     if (!wrong) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < rows; i++, row += 5, to += 6) {
-            Sums s = {0};
-            walk((DType)row[0], (const char *)(intptr_t)row[2], (const char *)(intptr_t)row[3],
-                 (const char *)(intptr_t)row[4], (size_t)row[1], &s);
-            to[0] = s.sumsq; to[1] = s.dot; to[2] = s.sumsq_delta;
-            to[3] = s.dot_init; to[4] = s.absmax; to[5] = (double)s.nonfinite;
-        }
+        sum_rows(row, rows, out.buf);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&work);
@@ -294,91 +297,35 @@ static PyObject *sums_many(PyObject *self, PyObject *args) {
 }
 
 /* copy_many(work): copy the arrays given by int64 rows (to, from, bytes), without the GIL. */
+static void copy_rows(const int64_t *row, Py_ssize_t rows) {
+    for (Py_ssize_t i = 0; i < rows; i++, row += 3)
+        if (row[2]) memcpy((void *)(intptr_t)row[0], (const void *)(intptr_t)row[1], (size_t)row[2]);
+}
+
 static PyObject *copy_many(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer work;
     if (!PyArg_ParseTuple(args, "y*:copy_many", &work)) return NULL;
-    const int64_t *row = work.buf;
-    Py_ssize_t rows = work.len / 24;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < rows; i++, row += 3)
-        memcpy((void *)(intptr_t)row[0], (const void *)(intptr_t)row[1], (size_t)row[2]);
+    copy_rows(work.buf, work.len / 24);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&work);
     Py_RETURN_NONE;
 }
 
-/* ---- where live tensors are: asked from C, because a training step leaves nothing of the interpreter's
- * code in the cache, and five calls per tensor would be the longest part of a record ---- */
-
-enum { IS_CPU, IS_CONTIGUOUS, DTYPE, NUMEL, DATA_PTR, ASKED };
-static const char *const QUESTIONS[ASKED] = {"is_cpu", "is_contiguous", "dtype", "numel", "data_ptr"};
-static PyObject *names[ASKED]; /* made once at import */
-
-static int is_true(PyObject *answer) { /* takes the reference */
-    int found = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return found;
-}
-
-static int to_integer(PyObject *answer, int64_t *out) { /* takes the reference */
-    *out = answer ? (int64_t)PyLong_AsLongLong(answer) : -1;
-    Py_XDECREF(answer);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* The code of a tensor's dtype if the kernel can read it where it is, otherwise -1; -2 for an error. */
-static int64_t code_of(PyObject *tensor, PyObject *dtypes) {
-    int yes = is_true(PyObject_GetAttr(tensor, names[IS_CPU]));
-    if (yes > 0) yes = is_true(PyObject_CallMethodObjArgs(tensor, names[IS_CONTIGUOUS], NULL));
-    if (yes <= 0) return yes < 0 ? -2 : -1;
-    PyObject *dtype = PyObject_GetAttr(tensor, names[DTYPE]);
-    PyObject *code = dtype ? PyDict_GetItemWithError(dtypes, dtype) : NULL; /* borrowed */
-    int64_t found = code ? (int64_t)PyLong_AsLongLong(code) : -1;
-    Py_XDECREF(dtype);
-    return PyErr_Occurred() ? -2 : found;
-}
-
-/* locate(tensors, dtypes, places, known): where each tensor of a list is.
- *
- * places has one int64 row (dtype, elements, address) per tensor; dtype is -1 and address 0 for one that
- * the kernel cannot read. Returns 0 if nothing has changed, 1 if tensors are at other addresses, 2 if
- * they are of other kinds. If known is true they are the same objects as in the last call: only their
- * sizes and addresses are looked at. */
-static PyObject *locate(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *tensors, *dtypes;
-    Py_buffer places;
-    int known;
-    long changed = 0;
-    if (!PyArg_ParseTuple(args, "O!O!w*p:locate", &PyList_Type, &tensors, &PyDict_Type, &dtypes, &places, &known))
-        return NULL;
-    Py_ssize_t count = PyList_Size(tensors);
-    int64_t *row = places.buf;
-    if (places.len != count * 24) PyErr_SetString(PyExc_ValueError, "expected one row of three int64 per tensor");
-    for (Py_ssize_t i = 0; !PyErr_Occurred() && i < PyList_Size(tensors) && i < count; i++, row += 3) {
-        PyObject *tensor = PyList_GetItem(tensors, i); /* borrowed */
-        int64_t code = row[0], elements, address = 0;
-        if (to_integer(PyObject_CallMethodObjArgs(tensor, names[NUMEL], NULL), &elements)) break;
-        if (!known || elements != row[1]) code = code_of(tensor, dtypes);
-        if (code >= 0 && to_integer(PyObject_CallMethodObjArgs(tensor, names[DATA_PTR], NULL), &address)) break;
-        if (known && code >= 0 && address != row[2]) code = code_of(tensor, dtypes); /* p.data = another */
-        if (code == -2) break;
-        if (code < 0) address = 0;
-        if (code != row[0] || elements != row[1]) changed = 2;
-        else if (address != row[2] && changed == 0) changed = 1;
-        row[0] = code; row[1] = elements; row[2] = address;
-    }
-    PyBuffer_Release(&places);
-    return PyErr_Occurred() ? NULL : PyLong_FromLong(changed);
-}
+#include "_live.h"
 
 static PyMethodDef METHODS[] = {
     {"chain", chain, METH_VARARGS,
      "chain(dtype, initial, previous, buffers, wanted, block, totals): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
     {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
-    {"locate", locate, METH_VARARGS, "locate(tensors, dtypes, places, known): where each tensor of a list is"},
+    {"places", places, METH_VARARGS, "places(tensors, dtypes, out): where each tensor of a list is"},
+    {"sums_live", sums_live, METH_VARARGS,
+     "sums_live(theta, previous, initial, dtypes, gradients, most, rows, out): sums of live tensors, or their table"},
+    {"copy_live", copy_live, METH_VARARGS,
+     "copy_live(tensors, targets, dtypes, most, work): copies of live tensors, or their table"},
+    {"same_values", same_values, METH_VARARGS, "same_values(dictionaries, known): whether they hold these objects"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -8,10 +8,9 @@ transfer per device. Both ways count non-finite values and leave them out.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -34,161 +33,102 @@ Words = NDArray[np.int64]
 PIECE = 1 << 20  # elements that a thread sums at a time
 SUMSQ, DOT, DELTA, INIT, ABSMAX, NONFINITE = range(len(Sums._fields))
 DTYPES = {getattr(torch, name): code for name, code in CODES.items()}
+TOO_LARGE, OTHERS = 1, 2
+"""What the kernel answers if it has only made the table: several threads are faster; it cannot read all."""
 
 
-class TensorList:
-    """Tensors that are summed again and again, and where they are in memory.
+class KeptTensors:
+    """Tensors of our own, such as copies of parameters: where they are in memory is looked up once."""
 
-    A parameter may get other memory at any time (`p.data = …`), so addresses and sizes are looked up at every
-    use; not if they are `fixed`.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor], fixed: bool = False) -> None:
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
-        self.places = np.full((len(self.tensors), 3), -1, dtype=np.int64)
+        self.places: Any = np.full((len(self.tensors), 3), -1, dtype=np.int64)
         """Rows (dtype, elements, address); dtype is −1 for a tensor that the kernel cannot read."""
-        self.kinds = self.moves = 0
-        """How often dtypes or sizes have changed, and addresses."""
-        self._fixed, self._known = fixed, False
-
-    def replace(self, tensors: list[Tensor]) -> None:
-        """Sum other tensors from now on, most likely of the same kinds: the gradients of the next step."""
-        if len(tensors) != len(self.tensors):
-            self.places = np.full((len(tensors), 3), -1, dtype=np.int64)
-        self.tensors, self._known = tensors, False
-
-    def locate(self) -> TensorList:
-        """Look up where the tensors are now; returns the list itself."""
-        if not (self._fixed and self._known):
-            changed = _locate(self.tensors, self.places, self._known)
-            self.kinds += changed == 2
-            self.moves += changed > 0
-            self._known = True
-        return self
+        if _kernel is not None:
+            _kernel.places(self.tensors, DTYPES, self.places)
 
 
-Tensors: TypeAlias = Sequence[Tensor] | TensorList
-Sides: TypeAlias = tuple[TensorList | None, ...]
+Tensors: TypeAlias = list[Tensor] | KeptTensors
 
 
-def _locate(tensors: list[Tensor], places: Any, known: bool) -> int:
-    if _kernel is not None:
-        return _kernel.locate(tensors, DTYPES, places, known)
-    places[:, 1] = [t.numel() for t in tensors]
-    return 2
-
-
-class _Table:
-    """The kernel's rows for the sums of some lists, kept up to date when their tensors have moved."""
-
-    def __init__(self, sides: Sides) -> None:
-        theta, *others = sides
-        assert theta is not None
-        self._sides = [None if side is None else weakref.ref(side) for side in sides]  # they hold memory
-        self.rows = np.zeros((len(theta.tensors), 5), dtype=np.int64)
-        self.rows[:, :3] = theta.places
-        native = theta.places[:, 0] >= 0
-        for column, side in enumerate(others, start=3):
-            if side is not None:
-                self.rows[:, column] = side.places[:, 2]
-                native &= (side.places[:, :2] == theta.places[:, :2]).all(axis=1)
-        self.native, self.all_native = native, bool(native.all())
-        """Which rows the kernel can sum, and whether it can sum all."""
-        self.small = int(theta.places[:, 1].sum()) <= PIECE
-        """Whether one thread does it fastest."""
-        self._kinds = [None if side is None else side.kinds for side in sides]
-        self._moves = [None if side is None else side.moves for side in sides]
-
-    def is_of(self, sides: Sides) -> bool:
-        """Whether the rows are those of these lists; their addresses are brought up to date."""
-        for i, (side, mine) in enumerate(zip(sides, self._sides, strict=True)):
-            if side is None:
-                continue
-            if mine is None or mine() is not side or side.kinds != self._kinds[i]:
-                return False
-            if side.moves != self._moves[i]:
-                self.rows[:, 2 + i] = side.places[:, 2]
-                self._moves[i] = side.moves
-                self.__dict__.pop("copies", None)
-        return True
-
-    @cached_property
-    def copies(self) -> Words:
-        """Rows (to, from, bytes) for copying the first list to the second."""
-        rows = self.rows[self.native]
-        return np.stack([rows[:, 3], rows[:, 2], rows[:, 1] * _WIDTHS[rows[:, 0]]], axis=1)
-
-
-class SumCache:
-    """The tables of sums and copies that are made again and again."""
-
-    def __init__(self) -> None:
-        self._tables: dict[tuple[int, ...], _Table] = {}
-
-    def table(self, sides: Sides) -> _Table:
-        """The table of these lists; made anew if their tensors are of other kinds than they were."""
-        key = tuple(map(id, sides))
-        known = self._tables.get(key)
-        if known is None or not known.is_of(sides):
-            known = self._tables[key] = _Table(sides)
-        return known
-
-
-def sums_of(
-    theta: Tensors,
-    previous: Tensors | None = None,
-    initial: Tensors | None = None,
-    cache: SumCache | None = None,
-) -> Array:
+def sums_of(theta: list[Tensor], previous: Tensors | None = None, initial: Tensors | None = None) -> Array:
     """The additive sums of each θ against its θ′ and θ₀: [tensors, 6], in the order of `Sums`."""
-    sides = _located(theta), _located(previous), _located(initial)
-    table = _Table(sides) if cache is None else cache.table(sides)
-    if table.all_native:
-        return _native(table.rows, table.small)
-    out = np.zeros((len(table.rows), len(Sums._fields)))
-    if table.native.any():
-        out[table.native] = _native(table.rows[table.native], table.small)
-    rest = np.flatnonzero(~table.native).tolist()
-    out[rest] = _by_torch([tuple(None if side is None else side.tensors[i] for side in sides) for i in rest])
+    rows, out, state = _sums(theta, previous, initial)
+    if state != OTHERS:
+        return out
+    native, sides = rows[:, 0] >= 0, (theta, _listed(previous), _listed(initial))
+    if native.any():
+        out[native] = _native(rows[native])
+    rest = np.flatnonzero(~native).tolist()
+    out[rest] = _by_torch([tuple(None if side is None else side[i] for side in sides) for i in rest])
     return out
 
 
+def gradient_sums_of(parameters: list[Tensor]) -> tuple[Array, NDArray[np.bool_] | None]:
+    """The sums of each gradient with its parameter as θ₀, and which of them there are; None for all."""
+    _, out, state = _sums(parameters, None, parameters, gradients=True)
+    if state != OTHERS:
+        return out, None
+    made = [parameter.grad for parameter in parameters]
+    present = np.array([gradient is not None for gradient in made], dtype=bool)
+    out[~present] = 0.0
+    chosen = np.flatnonzero(present).tolist()
+    gradients = [gradient for gradient in made if gradient is not None]
+    out[chosen] = sums_of(gradients, None, [parameters[i] for i in chosen])
+    return out, None if len(chosen) == len(made) else present
+
+
+def _sums(
+    theta: list[Tensor], previous: Tensors | None, initial: Tensors | None, gradients: bool = False
+) -> tuple[Words, Array, int]:
+    """The kernel's table, the sums, and OTHERS if they are not made because it cannot read all tensors."""
+    rows: Any = np.empty((len(theta), 5), dtype=np.int64)
+    out: Any = np.empty((len(theta), len(Sums._fields)))
+    if _kernel is None:
+        rows[:] = -1
+        return rows, out, OTHERS
+    sides = _side(previous), _side(initial)
+    state = _kernel.sums_live(theta, *sides, DTYPES, gradients, PIECE, rows, out)
+    return rows, _native(rows) if state == TOO_LARGE else out, state
+
+
 @torch.no_grad()
-def copy_into(targets: Tensors, sources: Tensors, cache: SumCache | None = None) -> None:
-    """Copy every source to its target; on the CPU, at the speed of memory."""
-    sides = _located(sources), _located(targets)
-    table = _Table(sides) if cache is None else cache.table(sides)
-    work = table.copies
-    if table.small and len(work):
-        _kernel.copy_many(work.data)
-    elif len(work):
-        _spread(_kernel.copy_many, _cut(work, 2, (0, 1), PIECE * 4, 1), 2)
-    if not table.all_native:
-        for i in np.flatnonzero(~table.native).tolist():
-            listed(targets)[i].copy_(listed(sources)[i])
+def copy_into(targets: KeptTensors, sources: list[Tensor]) -> bool:
+    """Copy every source to its target; if one does not fit, copy nothing and return False."""
+    if _kernel is not None:
+        work: Any = np.empty((len(sources), 3), dtype=np.int64)
+        state = _kernel.copy_live(sources, targets.places, DTYPES, PIECE, work)
+        if state == TOO_LARGE:
+            _spread(_kernel.copy_many, _cut(work, 2, (0, 1), PIECE * 4, 1), 2)
+        if state != OTHERS:
+            return True
+    pairs = list(zip(targets.tensors, sources, strict=True))
+    if not all(memory_format(target) == memory_format(source) for target, source in pairs):
+        return False
+    for target, source in pairs:
+        target.copy_(source)
+    return True
 
 
-def _located(tensors: Tensors | None) -> TensorList | None:
-    if tensors is None:
-        return None
-    return (tensors if isinstance(tensors, TensorList) else TensorList(tensors)).locate()
+def memory_format(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    """What two tensors must share for one to be copied over the other."""
+    return tensor.shape, tensor.dtype, tensor.device
 
 
-def listed(tensors: Tensors) -> Sequence[Tensor]:
-    """The tensors themselves."""
-    return tensors.tensors if isinstance(tensors, TensorList) else tensors
+def _side(tensors: Tensors | None) -> Any:
+    return tensors.places if isinstance(tensors, KeptTensors) else tensors
+
+
+def _listed(tensors: Tensors | None) -> list[Tensor] | None:
+    return tensors.tensors if isinstance(tensors, KeptTensors) else tensors
 
 
 def _sums_many(rows: Any, out: Any) -> None:
     _kernel.sums_many(rows, out)
 
 
-def _native(table: Words, small: bool) -> Array:
+def _native(table: Words) -> Array:
     """The kernel's sums for rows (dtype, elements, θ, θ′, θ₀); long rows are cut into pieces."""
-    if small:
-        out = np.empty((len(table), len(Sums._fields)))
-        _sums_many(table, out)
-        return out
     pieces = _cut(table, 1, (2, 3, 4), PIECE, _WIDTHS[table[:, 0]])
     out = np.empty((len(pieces), len(Sums._fields)))
     _spread(_sums_many, pieces, 1, out)

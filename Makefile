@@ -7,6 +7,9 @@ TORCH  := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
 KERNEL := src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h src/normscope/weights/sums/_live.h
 CORES  := $(shell nproc 2>/dev/null || echo 2)
 
+# Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-core lint types bench docs docs-serve wheel constraints browser clean
 
 demo: $(VENV)/.core

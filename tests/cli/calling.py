@@ -22,12 +22,13 @@ class Done:
     stderr: str
 
 
-def call(*words):
+def call(*words, cwd=None):
     """Run `normscope WORDS` as the installed command does, without starting a process."""
     from normscope.cli.app import main
 
     stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     with (
+        contextlib.chdir(cwd or "."),
         mock.patch.object(sys, "argv", ["normscope", *map(str, words)]),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),

@@ -10,8 +10,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.cli import calling
 from tests.cli.calling import normscope
 from tests.conftest import random_walk, save_series
+
+
+def call(*words, cwd=None, code=0):
+    done = calling.call(*words, cwd=cwd)
+    assert done.code == code, done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -32,59 +39,59 @@ def test_scan_says_what_it_measured(tmp_path, series_folder):
 
 @pytest.mark.parametrize("measure", ["norm", "rms", "cosine", "update", "alignment", "distance", "budget"])
 def test_show_has_every_measure(run, measure):
-    rows = json.loads(normscope("show", run, "--measure", measure, "--json").stdout)
+    rows = json.loads(call("show", run, "--measure", measure, "--json").stdout)
     assert set(rows[0]) == {"step", "group", "measure", "value", "scope"}
-    assert normscope("show", run, "--measure", measure).stdout
+    assert call("show", run, "--measure", measure).stdout
 
 
 @pytest.mark.parametrize("by", ["layer", "role", "tensor"])
 def test_show_by_group(run, by):
-    rows = json.loads(normscope("show", run, "--by", by, "--json").stdout)
+    rows = json.loads(call("show", run, "--by", by, "--json").stdout)
     assert len({row["group"] for row in rows}) > 2
-    assert "8 of 10 steps" in normscope("show", run, "--by", by).stdout
+    assert "8 of 10 steps" in call("show", run, "--by", by).stdout
 
 
 @pytest.mark.parametrize("words", [(), ("--by", "layer"), ("--measure", "update")])
 def test_show_of_some_steps(run, words):
-    whole = json.loads(normscope("show", run, *words, "--json").stdout)
-    part = json.loads(normscope("show", run, *words, "--since", 2, "--until", 100, "--json").stdout)
+    whole = json.loads(call("show", run, *words, "--json").stdout)
+    part = json.loads(call("show", run, *words, "--since", 2, "--until", 100, "--json").stdout)
     assert part == [row for row in whole if 2 <= row["step"] <= 100] != whole
-    shown = normscope("show", run, *words, "--since", 2, "--until", 100).stdout
+    shown = call("show", run, *words, "--since", 2, "--until", 100).stdout
     assert "100" in shown and "200" not in shown and "500" not in shown
 
 
 def test_show_of_a_csv_file_and_of_a_bundled_series(tmp_path):
     (tmp_path / "losses.csv").write_text("step,loss\n0,4\n10,3\n20,2.5\n")
-    shown = normscope("show", "losses.csv", "--column", "loss", "--until", 10, cwd=tmp_path).stdout
+    shown = call("show", "losses.csv", "--column", "loss", "--until", 10, cwd=tmp_path).stdout
     assert [line.split() for line in shown.splitlines()] == [
         ["step", "loss"],
         ["0", "4"],
         ["10", "3"],
         ["note:", "step", "column:", "'step';", "values:", "'loss'"],
     ]
-    (row,) = json.loads(normscope("show", "t5-base", "--since", 524_000, "--json").stdout)
+    (row,) = json.loads(call("show", "t5-base", "--since", 524_000, "--json").stdout)
     assert (row["step"], row["group"], row["measure"]) == (524_288, "t5-base", "norm")
 
 
 @pytest.mark.parametrize("command", ["show", "fit", "report", "export"])
 def test_a_csv_file_without_values_is_one_sentence(command, tmp_path):
     (tmp_path / "empty.csv").write_text("step,norm\n")
-    assert "no values" in normscope(command, "empty.csv", cwd=tmp_path, code=1).stderr
+    assert "no values" in call(command, "empty.csv", cwd=tmp_path, code=1).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["empty.csv"]
 
 
 def test_fit_report_export(run, tmp_path):
-    found = json.loads(normscope("fit", run, "--json").stdout)
+    found = json.loads(call("fit", run, "--json").stdout)
     assert {"series", "points", "laws", "best", "exponent"} <= set(found)
-    assert normscope("fit", run).stdout
-    normscope("report", run, "-o", tmp_path / "report.html")
+    assert call("fit", run).stdout
+    call("report", run, "-o", tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
-    normscope("export", run, "-o", tmp_path / "w.csv")
+    call("export", run, "-o", tmp_path / "w.csv")
     assert (tmp_path / "w.csv").read_text().startswith("stage,step,prev_step,tensor")
 
 
 def test_the_reference_series_needs_no_file():
-    found = json.loads(normscope("fit", "t5-base", "--json").stdout)
+    found = json.loads(call("fit", "t5-base", "--json").stdout)
     r2 = {law["name"]: law["r2"] for law in found["laws"]}
     assert r2["sqrt"] == pytest.approx(0.99856, abs=5e-6)
     assert r2["linear"] == pytest.approx(0.9663, abs=5e-5)
@@ -94,10 +101,10 @@ def test_the_reference_series_needs_no_file():
 
 def test_one_checkpoint_works_and_has_no_law(tmp_path):
     folder = save_series(tmp_path / "one", random_walk([7]))
-    normscope("scan", folder, "--run", tmp_path / "r.db")
-    assert "norm" in normscope("show", tmp_path / "r.db").stdout
-    assert "points" in normscope("fit", tmp_path / "r.db", code=1).stderr
-    normscope("report", tmp_path / "r.db", "-o", tmp_path / "report.html")
+    call("scan", folder, "--run", tmp_path / "r.db")
+    assert "norm" in call("show", tmp_path / "r.db").stdout
+    assert "points" in call("fit", tmp_path / "r.db", code=1).stderr
+    call("report", tmp_path / "r.db", "-o", tmp_path / "report.html")
 
 
 def write_evil(path):
@@ -130,7 +137,7 @@ def test_bad_sources_are_one_sentence(tmp_path, kind):
     folder = tmp_path / "bad"
     folder.mkdir()
     make(folder)
-    done = normscope("scan", folder, "--run", tmp_path / "r.db", code=1)
+    done = call("scan", folder, "--run", tmp_path / "r.db", code=1)
     assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (folder / "ran").exists()
@@ -140,13 +147,13 @@ def test_bad_sources_are_one_sentence(tmp_path, kind):
 def test_bad_runs_are_one_sentence(tmp_path):
     (tmp_path / "x.db").write_text("no database " * 100)
     for command in ("show", "export", "report"):
-        assert "x.db is not a run file" in normscope(command, tmp_path / "x.db", code=1, cwd=tmp_path).stderr
+        assert "x.db is not a run file" in call(command, tmp_path / "x.db", code=1, cwd=tmp_path).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
 
 
 def test_wrong_calls_exit_with_2(run, tmp_path):
-    assert "unknown measure 'weight'" in normscope("show", run, "--measure", "weight", code=2).stderr
-    assert "integers separated by commas" in normscope("scan", tmp_path, "--steps", "a,b", code=2).stderr
+    assert "unknown measure 'weight'" in call("show", run, "--measure", "weight", code=2).stderr
+    assert "integers separated by commas" in call("scan", tmp_path, "--steps", "a,b", code=2).stderr
 
 
 @pytest.mark.parametrize(("room", "left"), [(4096, False), (130_000, True)])
@@ -182,7 +189,7 @@ def test_a_reader_that_stops_early_sees_no_message(run):
 
 
 def test_watch_shows_the_newest_checkpoint_of_a_scan(run):
-    assert normscope("watch", run).stdout.startswith("checkpoint of step 500, changes since step 200")
+    assert call("watch", run).stdout.startswith("checkpoint of step 500, changes since step 200")
 
 
 def test_version_says_what_computes_the_sums():

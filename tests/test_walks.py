@@ -3,7 +3,6 @@
 import re
 import sys
 import threading
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import nn
 
 import normscope as ns
 from normscope.cli.app import build
+from tests.lab.at_once import AtOnce
 
 ROOT = Path(ns.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
@@ -79,15 +79,6 @@ def saturate(folder, number):
 def sweep(folder, number):
     base = ns.TrainConfig(data=ns.DataConfig(task="dyck-1", length=8), steps=3)
     ns.sweep(ns.SweepConfig(base, [{"lr": 1e-3}]), folder / f"grid{number}", engine=AtOnce())
-
-
-class AtOnce:
-    """An executor without threads or processes, so that there is one order."""
-
-    def submit(self, function, /, *args, **kwargs):
-        future = Future()
-        future.set_result(function(*args, **kwargs))
-        return future
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from normscope.lab.config import DataConfig, ModelConfig, OptimizerConfig, Train
 from normscope.lab.field_paths import field_paths, plain_name, plain_names
 from normscope.lab.sweep.cells import make_cells, parse_values
 from tests.cli.calling import SMALL, call, call_json
+from tests.lab.at_once import AtOnce
 
 
 def test_every_field_can_be_named_with_its_path():
@@ -73,7 +74,7 @@ def test_cells_have_one_name_however_they_are_given(tmp_path):
     varied = ["--vary", "optimization.lr=1e-3", "--vary", "model.norm=post", "--set", "data.length=32"]
     (same,) = call_json("sweep", *varied, *options, "-o", tmp_path / "b")
     assert same["changes"] == {"lr": 1e-3, "norm": "post"}
-    result = ns.sweep(ns.SweepConfig(TrainConfig(steps=1, batch=2), cells), tmp_path / "c", engine="local:1")
+    result = ns.sweep(ns.SweepConfig(TrainConfig(steps=1, batch=2), cells), tmp_path / "c", engine=AtOnce())
     assert result.cells[0]["changes"] == {"lr": 1e-3, "norm": "post"}
 
 

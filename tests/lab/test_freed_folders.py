@@ -6,6 +6,7 @@ import normscope as ns
 from normscope.errors import ModelError, UsageError
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.training import checkpointing
+from tests.lab.at_once import AtOnce
 from tests.lab.own_parts import SMALL, vector_loss
 from tests.lab.test_train import contents
 
@@ -86,7 +87,7 @@ def test_the_folder_of_another_process_is_not_touched(tmp_path, monkeypatch):
 
 
 def test_a_sweep_of_another_base_leaves_the_first_alone(tmp_path):
-    ns.sweep(ns.SweepConfig(config_of(save="never"), [{"lr": 1e-3}]), tmp_path, engine="local:1")
+    ns.sweep(ns.SweepConfig(config_of(save="never"), [{"lr": 1e-3}]), tmp_path, engine=AtOnce())
     before = contents(tmp_path)
     with pytest.raises(UsageError, match="is a sweep of another base config"):
         ns.sweep(ns.SweepConfig(config_of(save="never", seed=3), [{"lr": 1e-3}]), tmp_path)

@@ -14,6 +14,7 @@ from normscope.lab.data.word_counts import count_words, has_no_words
 from normscope.run import Run
 from tests.cli.calling import SMALL as SMALL_OPTIONS
 from tests.cli.calling import call, call_json
+from tests.lab.at_once import AtOnce
 from tests.lab.own_parts import SMALL
 
 
@@ -99,7 +100,7 @@ def test_it_is_said_in_every_place(tmp_path):
     assert result.remarks == (ANBN,) and ANBN in result.messages
     with Run(result.run) as run:
         assert run.meta["remarks"] == [ANBN]
-    swept = ns.sweep(ns.SweepConfig(config, [{"lr": 1e-3}]), tmp_path / "grid", engine="local:1")
+    swept = ns.sweep(ns.SweepConfig(config, [{"lr": 1e-3}]), tmp_path / "grid", engine=AtOnce())
     assert swept.remarks == (ANBN,) and ANBN in swept.messages
     options = ["--task", "anbn", "--length", "16", "--steps", "1", *SMALL_OPTIONS]
     assert ANBN in " ".join(call("train", *options, "-o", tmp_path / "cli").stdout.split())

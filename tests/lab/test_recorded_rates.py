@@ -11,6 +11,7 @@ from normscope.lab.sweep.sweep import sweep
 from normscope.run import Run
 from normscope.theory.dynamics.growth_boundary import measured_change, predicted_change
 from normscope.theory.dynamics.rate_groups import rate_groups
+from tests.lab.at_once import AtOnce
 from tests.lab.sweeping import BASE, small_sweep
 
 SETTINGS = BASE | {"steps": 8, "save": ns.every(2), "record": ns.every(1), "weight_decay": 0.1}
@@ -62,7 +63,9 @@ def boundary(cells, norm):
 def test_the_boundary_of_a_real_grid(tmp_path):
     config = small_sweep(30, (1e-3, 1e-2), (1.0, 10.0))
     optimization = replace(config.base.optimization, decayed="matrices")
-    result = sweep(replace(config, base=replace(config.base, optimization=optimization)), tmp_path)
+    result = sweep(
+        replace(config, base=replace(config.base, optimization=optimization)), tmp_path, engine=AtOnce()
+    )
     for cell in result.cells:
         assert 0 < cell["decayed"] < 1 and 0 < cell["body_decayed"] < 1
     for norm in ("norm", "body_norm"):

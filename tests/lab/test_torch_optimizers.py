@@ -15,6 +15,7 @@ from normscope.lab.optimizing.muon import MuonWithAdamW
 from normscope.lab.optimizing.optimizers import build_optimizer, optimizer_notes, set_learning_rate
 from normscope.lab.sweep.sweep import sweep
 from normscope.run import Run
+from tests.lab.at_once import AtOnce
 from tests.lab.own_parts import SMALL
 from tests.lab.sweeping import small_sweep
 
@@ -106,7 +107,7 @@ def test_a_killed_run_goes_on_bit_for_bit(name, tmp_path):
 def test_every_optimizer_can_be_swept_and_monitored(tmp_path):
     config = small_sweep(steps=3)
     cells = [{"optimizer": name, "monitor": "every:1"} for name in ("muon", "nadam", "rprop", "adagrad")]
-    result = sweep(ns.SweepConfig(config.base, cells), tmp_path, engine="local:1")
+    result = sweep(ns.SweepConfig(config.base, cells), tmp_path, engine=AtOnce())
     assert result.counts == {"done": 4}, result.cells
     decayed = {cell["changes"]["optimizer"]: cell["decayed"] for cell in result.cells}
     assert decayed == {"muon": 1.0, "nadam": 0.0, "rprop": 0.0, "adagrad": 0.0}

@@ -24,6 +24,7 @@ from normscope.replication.judging.quantities import QUANTITIES
 from normscope.replication.replicate import ReplicationConfig, judge, plan_jobs
 from normscope.replication.trials.trained_networks import training_plan
 from normscope.replication.trials.trial_kinds import run_trials
+from tests.lab.at_once import AtOnce
 
 FOLDER = files("normscope.replication")
 
@@ -179,7 +180,7 @@ def test_a_package_adds_a_claim_with_its_experiment(plugin_claims, tmp_path):
     assert list(known_claims())[-1] == "parity-is-hard"
     (job,) = plan_jobs(chosen_claims(["parity-is-hard"]), ReplicationConfig(), tmp_path)
     settings = {**job.settings, "steps": 2, "words": 20, "d_model": 16, "n_heads": 2}
-    documents = run_trials("training", settings, replace(job.context, engine="local:1", seeds=2))
+    documents = run_trials("training", settings, replace(job.context, engine=AtOnce(), seeds=2))
     result = judge(known_claims()["parity-is-hard"], {"parity": documents}, "quick", {})
     assert result.verdict == "confirmed"  # nobody learns parity in two steps
     assert result.corrected["accuracy"].seeds == 2

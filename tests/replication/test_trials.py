@@ -21,6 +21,7 @@ from normscope.replication.trials.released_models import AcrossTheBatch
 from normscope.replication.trials.trial_context import TrialContext, kept_document
 from normscope.replication.trials.trial_kinds import run_trials
 from normscope.theory.measures.time_series import reference
+from tests.lab.at_once import AtOnce
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 1, "batch": 4, "eval_batches": 1}
 
@@ -74,7 +75,7 @@ def test_automata(tmp_path):
         "regular-languages", vary={"task": ["ab-star"], "positions": ["none"]}, words=20, prefixes=4
     )
     settings |= {"warmup": 1}
-    context = TrialContext(tmp_path, 1, "local:1")
+    context = TrialContext(tmp_path, 1, AtOnce())
     (document,) = run_trials("automaton", settings, context)
     assert document["automaton"]["language_classes"] == 3
     assert document["automaton"]["soft_classes"] >= 1
@@ -225,7 +226,7 @@ def test_a_failed_training_is_said_and_decides_nothing(tmp_path):
     settings = small("rate-and-decay", vary={"lr": [1e-3], "weight_decay": [1e-3], "mask": ["causal"]})
     settings |= {"network": f"{tmp_path / 'broken.py'}:build", "saturation": "never"}
     (tmp_path / "broken.py").write_text("def build(config):\n    raise ValueError('no such luck')\n")
-    job = Job(known_experiments()["rate-and-decay"], settings, TrialContext(tmp_path / "out", 2, "local:1"))
+    job = Job(known_experiments()["rate-and-decay"], settings, TrialContext(tmp_path / "out", 2, AtOnce()))
     documents, seconds = _run([job], lambda *_: None)
     result = judge(known_claims()["saturation-and-norm"], documents, "quick", seconds)
     assert result.verdict == "not testable at this scale"
@@ -236,7 +237,7 @@ def test_a_failed_training_is_tried_again(tmp_path):
     """What failed because a disk was full, or a module was missing, is not kept as a result for ever."""
     settings = small("rate-and-decay", vary={"lr": [1e-3], "weight_decay": [1e-3], "mask": ["causal"]})
     settings |= {"network": f"{tmp_path / 'mended.py'}:build", "saturation": "never"}
-    context = TrialContext(tmp_path / "out", 1, "local:1")
+    context = TrialContext(tmp_path / "out", 1, AtOnce())
     (tmp_path / "mended.py").write_text("def build(config):\n    raise ValueError('no such luck')\n")
     assert [document["status"] for document in run_trials("training", settings, context)] == ["failed"]
     (tmp_path / "mended.py").write_text("from normscope.lab.model import Transformer as build\n")

@@ -9,12 +9,17 @@ from normscope.errors import AnotherSeries, ModelError, UsageError
 from normscope.network import study as study_module
 from normscope.network.loading.models import StudyText
 from normscope.network.places.placement import Placement
+from normscope.network.settling.full_text import Limit
 from normscope.network.study import StudyConfig, study, study_homogeneity
 from normscope.run import HeadRow, Run, SaturationRow
 from normscope.weights.scan.scan import scan
 from tests.network.saved_models import TEXT, save_model
 
 pytest.importorskip("transformers")
+
+
+GIVEN = Limit((2.0**10, 2.0**14))
+"""Scales that are given need no search: what is tried here is when a step is measured, not how far."""
 
 
 @pytest.fixture
@@ -45,14 +50,13 @@ def series(tmp_path):
 
 
 def run_study(series, tokenizer=None, **changes):
-    config = StudyConfig(
-        run=series.parent / "run.db", placement=Placement("cpu"), **{"baseline": False, **changes}
-    )
+    options = {"baseline": False, "limit": GIVEN, **changes}
+    config = StudyConfig(run=series.parent / "run.db", placement=Placement("cpu"), **options)
     return study([str(series)], StudyText(TEXT.splitlines(), tokenizer), config)
 
 
 def test_an_unchanged_study_measures_nothing_and_reads_each_table_once(series, measured, monkeypatch):
-    first = run_study(series)
+    first = run_study(series, limit=Limit())
     assert measured() == 3
     statements = []
     real = Run.query
@@ -62,7 +66,7 @@ def test_an_unchanged_study_measures_nothing_and_reads_each_table_once(series, m
         return real(self, sql, parameters)
 
     monkeypatch.setattr(Run, "query", traced)
-    again = run_study(series)
+    again = run_study(series, limit=Limit())
     assert measured() == 0
     assert again == first and first.look_ahead
     for table in ("artifact", "saturation", "head"):
@@ -103,7 +107,9 @@ def test_another_tokenizer_or_a_changed_one_is_measured_again(series, measured, 
 
 def test_warnings_of_finished_steps_are_kept(series, measured):
     long = StudyText([*TEXT.splitlines(), "the cat sat on the mat " * 200])
-    config = StudyConfig(run=series.parent / "run.db", placement=Placement("cpu"), baseline=False)
+    config = StudyConfig(
+        run=series.parent / "run.db", placement=Placement("cpu"), baseline=False, limit=GIVEN
+    )
     first = study([str(series)], long, config)
     assert any("longer than the model allows" in warning for warning in first.warnings)
     measured()
@@ -127,7 +133,9 @@ def test_a_study_that_fails_at_once_leaves_no_run_file(series, command):
 
 def test_another_sentence_is_measured_again_and_no_map_of_the_old_one_stays(series, measured, monkeypatch):
     def with_sentence(sentence):
-        config = StudyConfig(run=series.parent / "run.db", placement=Placement("cpu"), baseline=False)
+        config = StudyConfig(
+            run=series.parent / "run.db", placement=Placement("cpu"), baseline=False, limit=GIVEN
+        )
         study([str(series)], StudyText(TEXT.splitlines(), example=sentence), config)
         return measured()
 
@@ -143,7 +151,7 @@ def test_another_sentence_is_measured_again_and_no_map_of_the_old_one_stays(seri
 
 
 def test_finished_steps_are_kept_when_a_later_one_fails(series):
-    (series / "checkpoint-100" / "config.json").write_text("{}")
+    (series / "checkpoint-100" / "config.json").write_text('{"model_type": "none of ours"}')
     with pytest.raises(ModelError):
         run_study(series)
     with Run(series.parent / "run.db") as run:

@@ -14,6 +14,7 @@ import torch
 from normscope import plugins as module
 from normscope.errors import PluginError
 from normscope.plugins import GROUPS, plugins
+from tests.cli.calling import call_json, normscope
 from tests.conftest import random_walk, save_series
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
@@ -33,15 +34,20 @@ def installed(tmp_path_factory):
     return os.environ | {"PYTHONPATH": str(target)}
 
 
-def run(environment, *words):
-    command = [sys.executable, "-m", "normscope", *map(str, words), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def extended(installed, monkeypatch):
+    """This process, with the page's package installed until the test ends."""
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(installed["PYTHONPATH"])
+        plugins.cache_clear()
+        yield
+    sys.modules.pop("normscope_example", None)
+    plugins.cache_clear()
 
 
 def test_the_command_lists_them(installed):
-    found = {(row["group"], row["name"], row["package"]) for row in run(installed, "plugins")}
+    rows = json.loads(normscope("plugins", "--json", env=installed).stdout)
+    found = {(row["group"], row["name"], row["package"]) for row in rows}
     example = "normscope-example"
     assert found == {
         ("measures", "spectral-norm", example),
@@ -50,11 +56,11 @@ def test_the_command_lists_them(installed):
     }
 
 
-def test_a_measure_is_recorded_and_shown(installed, tmp_path):
+def test_a_measure_is_recorded_and_shown(extended, tmp_path):
     states = random_walk([0, 10, 100])
     folder, path = save_series(tmp_path / "series", states), tmp_path / "run.db"
-    run(installed, "scan", folder, "--run", path)
-    rows = run(installed, "show", path, "--measure", "spectral-norm", "--by", "tensor", "--scope", "all")
+    call_json("scan", folder, "--run", path)
+    rows = call_json("show", path, "--measure", "spectral-norm", "--by", "tensor", "--scope", "all")
     values = {(row["step"], row["group"]): row["value"] for row in rows}
     expected = {
         (step, name): torch.linalg.svdvals(value).max().item()
@@ -64,31 +70,32 @@ def test_a_measure_is_recorded_and_shown(installed, tmp_path):
     }
     assert values.keys() == expected.keys()
     assert list(values.values()) == pytest.approx([expected[key] for key in values], rel=1e-5)
-    fit = run(installed, "fit", path, "--measure", "spectral-norm")
+    fit = call_json("fit", path, "--measure", "spectral-norm")
     assert fit["points"] == 3
 
 
-def test_a_measure_is_drawn_in_the_report(installed, tmp_path):
+def test_a_measure_is_drawn_in_the_report(extended, tmp_path):
     folder, path = save_series(tmp_path / "series", random_walk([0, 10, 100])), tmp_path / "run.db"
-    run(installed, "scan", folder, "--run", path)
-    run(installed, "report", path, "-o", tmp_path / "report.html")
+    call_json("scan", folder, "--run", path)
+    call_json("report", path, "-o", tmp_path / "report.html")
     assert "spectral-norm" in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_a_law_is_chosen_where_it_holds(installed, tmp_path):
+def test_a_law_is_chosen_where_it_holds(request, tmp_path):
     steps = np.arange(0, 60000, 600)
     noise = np.random.default_rng(0).normal(0, 0.01, len(steps))
     lines = [f"{step},{value}" for step, value in zip(steps, 5 + 2 * np.cbrt(steps) + noise, strict=True)]
     (tmp_path / "log.csv").write_text("\n".join(["step,norm", *lines]))
-    assert run(installed, "fit", tmp_path / "log.csv")["best"] == "cube-root"
-    assert run(dict(os.environ), "fit", tmp_path / "log.csv")["best"] != "cube-root"
+    assert call_json("fit", tmp_path / "log.csv")["best"] != "cube-root"
+    request.getfixturevalue("extended")
+    assert call_json("fit", tmp_path / "log.csv")["best"] == "cube-root"
 
 
-def test_a_format_is_read(installed, tmp_path):
+def test_a_format_is_read(extended, tmp_path):
     for step in (1, 20):
         (tmp_path / f"step_{step}.raw").write_bytes(b"RAW1" + np.full(4, step, "<f4").tobytes())
-    run(installed, "scan", tmp_path, "--run", tmp_path / "run.db")
-    rows = run(installed, "show", tmp_path / "run.db", "--scope", "all")
+    call_json("scan", tmp_path, "--run", tmp_path / "run.db")
+    rows = call_json("show", tmp_path / "run.db", "--scope", "all")
     assert [(row["step"], row["value"]) for row in rows] == [(1, 2.0), (20, 40.0)]
 
 

@@ -428,6 +428,15 @@ def test_a_typed_script_that_uses_the_whole_api():
     missing = {name for name in used if f"ns.{name}" not in text}
     rows = {"HeadRow", "SaturationRow", "MeasureRow", "OptimizerRow", "AttentionRow", "ActivationRow"}
     assert missing <= {*rows, "Alarm", "MonitorFields"}
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(script)]
+    check_types(script, "--strict")  # with the project's settings: what `make types` has found is used again
+
+
+@pytest.mark.slow
+def test_a_typed_script_where_no_settings_of_ours_are():
+    check_types(Path(__file__).parent / "typed_user_script.py", "--strict", "--config-file=")
+
+
+def check_types(script, *options):
+    command = [sys.executable, "-m", "mypy", *options, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, cwd=script.parent.parent)
     assert done.returncode == 0, done.stdout

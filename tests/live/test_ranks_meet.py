@@ -14,6 +14,7 @@ def answers(folder: Path, who: str) -> list[list[str]]:
     children = [
         subprocess.Popen(
             [*program, str(rank), str(folder), who],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],

@@ -42,24 +42,34 @@ def room_of(path):
     return "/".join(path.relative_to(ROOT).parent.parts[:2]) or FOUNDATION
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
 def imported(path):
     """Every absolute module a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found = []
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
 
 
+@cache
 def rooms_imported(path):
     """The other rooms a module imports from."""
+    found = set()
     for name in imported(path):
         parts = name.split(".")
         target = ROOT.joinpath(*parts[1:])
         if parts[0] == "normscope" and (target.with_suffix(".py")).is_file():
-            yield room_of(target.with_suffix(".py"))
+            found.add(room_of(target.with_suffix(".py")))
+    return found
 
 
 def allowed_for(room):
@@ -95,7 +105,7 @@ def test_a_room_imports_only_rooms_above_it():
 def test_every_edge_of_the_page_is_used():
     used = defaultdict(set)
     for path in modules():
-        used[room_of(path)] |= set(rooms_imported(path))
+        used[room_of(path)] |= rooms_imported(path)
     for room, allowed in table().items():
         for other in allowed:
             assert other in (*used[room], EVERYTHING, "–"), f"{room} may import {other} and does not"
@@ -103,7 +113,7 @@ def test_every_edge_of_the_page_is_used():
 
 def test_nobody_imports_the_command_line():
     for path in modules():
-        assert room_of(path) == "cli" or path.name == "__main__.py" or "cli" not in set(rooms_imported(path))
+        assert room_of(path) == "cli" or path.name == "__main__.py" or "cli" not in rooms_imported(path)
 
 
 def test_every_room_says_what_it_holds():
@@ -129,7 +139,7 @@ def test_no_two_modules_share_a_name():
 def test_no_two_classes_share_a_name():
     seen = {}
     for path in modules():
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 other = seen.setdefault(node.name, path)
                 assert other is path, f"class {node.name} in {path} and {other}"

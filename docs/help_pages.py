@@ -5,12 +5,11 @@
 A test fails if the file is out of date.
 """
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-from normscope.cli.app import COMMANDS
 
 HERE = Path(__file__).parent
 HEAD = """# Commands
@@ -32,17 +31,35 @@ This page is made by `python docs/help_pages.py`.
 """
 
 
-def help_page(command: str) -> str:
-    """Return what `normscope COMMAND --help` prints, a hundred columns wide."""
-    words = [sys.executable, "-m", "normscope", command, "--help"]
+PRINT = """
+import contextlib, io, json, sys
+from normscope.cli.app import COMMANDS, main
+
+pages = {}
+for name in COMMANDS:
+    sys.argv = ["normscope", name, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        main()
+    pages[name] = printed.getvalue().strip()
+print(json.dumps(pages))
+"""
+
+
+def help_pages() -> dict[str, str]:
+    """Return what `normscope COMMAND --help` prints for each command, a hundred columns wide.
+
+    One process prints them all; a process of its own, because the width is read when typer is imported.
+    """
     environment = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
+    words = [sys.executable, "-c", PRINT]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    return done.stdout.strip()
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
 def page() -> str:
     """Return the whole page."""
-    parts = [f"## {name}\n\n```text\n{help_page(name)}\n```\n" for name in COMMANDS]
+    parts = [f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_pages().items()]
     return "\n".join([HEAD, *parts])
 
 

@@ -38,10 +38,14 @@ def documented(walk):
 def entered(files):
     """Collect the package's files in the order in which a call first enters a function of theirs."""
 
+    known = set()  # this is asked at every call of every library: a path is taken apart once
+
     def note(frame, event, argument):
-        name = frame.f_code.co_filename
-        if event == "call" and name.startswith(str(ROOT)) and frame.f_code.co_name != "<module>":
-            files.setdefault(Path(name).relative_to(ROOT).as_posix())
+        code = frame.f_code
+        if event == "call" and code.co_filename not in known and code.co_name != "<module>":
+            known.add(code.co_filename)
+            if code.co_filename.startswith(str(ROOT)):
+                files[Path(code.co_filename).relative_to(ROOT).as_posix()] = None
 
     sys.setprofile(note)
     threading.setprofile(note)

@@ -95,6 +95,7 @@ def test_a_phone_in_the_dark(browser, written):
         assert visit.complaints == [] and visit.requests == []
 
 
+WIDE = {"width": 1200, "height": 900}
 NASTY = "<img src=x onerror=alert(1)></script><b>%{x}&amp;"
 
 
@@ -204,48 +205,54 @@ def many_heads(tmp_path_factory):
         return path, run.artifacts("attention")
 
 
+@pytest.fixture(scope="module")
+def reader(browser, many_heads):
+    """One visit for all tests that leave the page as they found it, but for the head and token chosen."""
+    with Visit(browser, many_heads[0], color_scheme="light", viewport=WIDE) as visit:
+        yield visit
+
+
 def weights_of(documents, visit, kind, query):
     """What the run file says about the head that is shown."""
     key = visit.page.locator(".tile[aria-selected=true]").get_attribute("data-head")
     return documents[f"1000/{key}"][kind][query]
 
 
-def test_hovering_a_token_shows_its_weights_soft_and_saturated(browser, many_heads):
-    path, documents = many_heads
-    with Visit(browser, path, viewport={"width": 1200, "height": 900}) as visit:
-        visit.page.locator(".tile").nth(200).click()
-        for query in (3, 17):
-            visit.page.locator(".token").nth(query).hover()
-            for kind in ("soft", "saturated"):
-                expected = weights_of(documents, visit, kind, query)
-                assert np.abs(np.subtract(visit.page.evaluate(SHOWN, kind), expected)).max() < 0.0075
-        assert "·met →" not in visit.page.locator(".answer").inner_text()
-        visit.page.locator("h1").hover()  # what was only hovered is let go
-        assert visit.page.locator(".token[aria-pressed=true]").get_attribute("data-query") == "16"
-        assert visit.complaints == [] and visit.requests == []
+def test_hovering_a_token_shows_its_weights_soft_and_saturated(reader, many_heads):
+    _, documents = many_heads
+    reader.page.locator(".tile").nth(200).click()
+    for query in (3, 17):
+        reader.page.locator(".token").nth(query).hover()
+        for kind in ("soft", "saturated"):
+            expected = weights_of(documents, reader, kind, query)
+            assert np.abs(np.subtract(reader.page.evaluate(SHOWN, kind), expected)).max() < 0.0075
+    assert "·met →" not in reader.page.locator(".answer").inner_text()
+    reader.page.locator("h1").hover()  # what was only hovered is let go
+    assert reader.page.locator(".token[aria-pressed=true]").get_attribute("data-query") == "16"
+    assert reader.complaints == [] and reader.requests == []
 
 
-def test_every_small_map_is_drawn_and_the_switch_draws_the_other_network(browser, many_heads):
-    path, _ = many_heads
+def test_every_small_map_is_drawn_and_the_switch_draws_the_other_network(reader):
     drawn = """() => [...document.querySelectorAll('.tile canvas')].map((c) => {
         const { data } = c.getContext('2d').getImageData(0, 0, c.width, c.height);
         const reds = new Set(data.filter((_, i) => i % 4 === 0));
         return [c.width, c.height, reds.size, data.reduce((sum, value) => sum + value, 0)];
     })"""
-    with Visit(browser, path) as visit:
-        soft = visit.page.evaluate(drawn)
-        assert len(soft) == 384
-        assert all(tile[:2] == [24, 24] and tile[2] > 1 for tile in soft)
-        visit.page.locator("[data-kind=saturated]").click()
-        saturated = visit.page.evaluate(drawn)
-        assert sum(a[3] != b[3] for a, b in zip(soft, saturated, strict=True)) > 200
-        assert visit.page.locator("[data-kind=saturated]").get_attribute("aria-pressed") == "true"
-        milliseconds = visit.page.evaluate("""() => {
-            const start = performance.now();
-            document.querySelector('[data-figure$=head-reader]').reader.paint();
-            return performance.now() - start;
-        }""")
-        assert milliseconds < 2000  # some 40 on an idle machine
+    soft = reader.page.evaluate(drawn)
+    assert len(soft) == 384
+    assert all(tile[:2] == [24, 24] and tile[2] > 1 for tile in soft)
+    reader.page.locator("[data-kind=saturated]").click()
+    saturated = reader.page.evaluate(drawn)
+    assert sum(a[3] != b[3] for a, b in zip(soft, saturated, strict=True)) > 200
+    assert reader.page.locator("[data-kind=saturated]").get_attribute("aria-pressed") == "true"
+    milliseconds = reader.page.evaluate("""() => {
+        const start = performance.now();
+        document.querySelector('[data-figure$=head-reader]').reader.paint();
+        return performance.now() - start;
+    }""")
+    assert milliseconds < 2000  # some 40 on an idle machine
+    reader.page.locator("[data-kind=soft]").click()
+    assert reader.page.evaluate(drawn) == soft
 
 
 def test_the_reader_on_a_phone_needs_no_hover(browser, many_heads):
@@ -270,27 +277,21 @@ def test_the_reader_on_a_phone_needs_no_hover(browser, many_heads):
         assert visit.complaints == [] and visit.requests == []
 
 
-def test_the_reader_by_keyboard(browser, many_heads):
-    path, _ = many_heads
-    with Visit(browser, path) as visit:
-        visit.page.locator(".tile[aria-selected=true]").focus()
-        assert visit.page.locator(".tile[tabindex='0']").count() == 1
-        start = visit.page.locator(".reader h4").inner_text()
-        visit.page.keyboard.press("ArrowDown")
-        visit.page.keyboard.press("ArrowLeft")
-        focused = visit.page.evaluate("document.activeElement.getAttribute('aria-label')")
-        assert focused == visit.page.locator(".reader h4").inner_text() != start
-        visit.page.locator(".token[tabindex='0']").focus()
-        visit.page.keyboard.press("ArrowRight")
-        chosen = visit.page.locator(".token[aria-pressed=true]")
-        assert visit.page.evaluate("document.activeElement.dataset.query") == chosen.get_attribute(
-            "data-query"
-        )
-        assert visit.page.locator(".answer[aria-live=polite]").inner_text()
-        unnamed = (
-            ".tile:not([aria-label]), canvas.matrix:not([aria-label]), .reader button:not([type=button])"
-        )
-        assert visit.page.locator(unnamed).count() == 0
+def test_the_reader_by_keyboard(reader):
+    reader.page.locator(".tile[aria-selected=true]").focus()
+    assert reader.page.locator(".tile[tabindex='0']").count() == 1
+    start = reader.page.locator(".reader h4").inner_text()
+    reader.page.keyboard.press("ArrowDown")
+    reader.page.keyboard.press("ArrowLeft")
+    focused = reader.page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused == reader.page.locator(".reader h4").inner_text() != start
+    reader.page.locator(".token[tabindex='0']").focus()
+    reader.page.keyboard.press("ArrowRight")
+    chosen = reader.page.locator(".token[aria-pressed=true]")
+    assert reader.page.evaluate("document.activeElement.dataset.query") == chosen.get_attribute("data-query")
+    assert reader.page.locator(".answer[aria-live=polite]").inner_text()
+    unnamed = ".tile:not([aria-label]), canvas.matrix:not([aria-label]), .reader button:not([type=button])"
+    assert reader.page.locator(unnamed).count() == 0
 
 
 def test_the_reader_shows_what_is_known_and_says_what_is_not(browser, tmp_path):
@@ -320,11 +321,9 @@ def test_the_reader_shows_what_is_known_and_says_what_is_not(browser, tmp_path):
         assert visit.complaints == []
 
 
-def test_colours_of_the_small_maps_follow_the_theme(browser, many_heads):
-    path, _ = many_heads
+def test_colours_of_the_small_maps_follow_the_theme(reader):
     corner = """() => [...document.querySelector('.tile canvas').getContext('2d')
         .getImageData(23, 0, 1, 1).data].join()"""
-    with Visit(browser, path, color_scheme="light") as visit:
-        light = visit.page.evaluate(corner)
-        visit.page.click("#theme")
-        visit.page.wait_for_function(f"light => ({corner})() !== light", arg=light)
+    light = reader.page.evaluate(corner)
+    reader.page.click("#theme")
+    reader.page.wait_for_function(f"light => ({corner})() !== light", arg=light)

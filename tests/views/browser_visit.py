@@ -20,7 +20,15 @@ class Visit:
             "console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None
         )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.goto(path.as_uri())
+        self.address = path.as_uri()
+        self.load()
+
+    def load(self):
+        """Open the page, anew if it is open: nothing that was done to it stays, the process does."""
+        self.requests.clear()
+        self.complaints.clear()
+        self.page.mouse.move(0, 0)
+        self.page.goto(self.address)
         self.page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
 
     def _route(self, route):

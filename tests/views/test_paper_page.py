@@ -30,8 +30,8 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 class PaperVisit(Visit):
     """A visit to a paper's page, with the places of its works."""
 
-    def __init__(self, browser, path, **options):
-        super().__init__(browser, path, **options)
+    def load(self):
+        super().load()
         self.page.locator("#picture").evaluate(
             "e => e.scrollIntoView({block: 'center', behavior: 'instant'})"
         )
@@ -88,11 +88,20 @@ def written_paper(tmp_path_factory):
     return write_paper_page(PAPER, tmp_path_factory.mktemp("paper") / "paper.html")
 
 
+@pytest.fixture(scope="module")
+def opened(browser, written_paper):
+    with PaperVisit(browser, written_paper, reduced_motion="reduce", **DESKTOP) as visit:
+        yield visit
+
+
 @pytest.fixture
-def visit(browser, written_paper):
-    with PaperVisit(browser, written_paper, reduced_motion="reduce", **DESKTOP) as opened:
-        yield opened
-        assert opened.requests == [] and opened.complaints == []
+def visit(opened):
+    """The page as it is when it has just been opened."""
+    opened.page.evaluate("localStorage.clear()")
+    opened.page.emulate_media(media="screen")
+    opened.load()
+    yield opened
+    assert opened.requests == [] and opened.complaints == []
 
 
 # -- the network --------------------------------------------------------------------------------

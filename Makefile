@@ -16,7 +16,7 @@ demo: $(VENV)/.core
 	$(BIN)/normscope demo
 
 test: $(VENV)/.dev $(VENV)/.npm browser lint types
-	$(BIN)/python -m pytest -n $(CORES)
+	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
 
 test-slow: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -m slow

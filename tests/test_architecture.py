@@ -17,6 +17,7 @@ ROOT = Path(normscope.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 FOUNDATION = "normscope"  # the modules beside __init__.py, which every room may import
+FOUNDATION_FOLDERS = {"run_files"}  # part of it
 EVERYTHING = "everything"
 FORBIDDEN = {
     "theory": {"torch", "plotly"},
@@ -39,7 +40,8 @@ def modules():
 
 def room_of(path):
     """The folder of a module, at most two deep: deeper folders belong to the room around them."""
-    return "/".join(path.relative_to(ROOT).parent.parts[:2]) or FOUNDATION
+    room = "/".join(path.relative_to(ROOT).parent.parts[:2]) or FOUNDATION
+    return FOUNDATION if room in FOUNDATION_FOLDERS else room
 
 
 @cache

@@ -12,6 +12,7 @@
     │   └── UnsafeCheckpoint    reading it would mean running its code
     ├── RunFileError            a run file cannot be used                    exit code 1
     │   ├── NotARunFile
+    │   ├── CorruptRunFile      damaged, or it holds what normscope never writes
     │   ├── RunVersionError
     │   └── RunFileBusy         another process is writing it
     ├── ModelError              a model cannot be measured                   exit code 1
@@ -124,6 +125,10 @@ class MissingRunFile(SourceNotFound, RunFileError):
 
 class NotARunFile(RunFileError):
     """The file exists but is not a run file."""
+
+
+class CorruptRunFile(RunFileError):
+    """Damaged, or it holds what normscope never writes."""
 
 
 class RunVersionError(RunFileError):

@@ -32,12 +32,12 @@ from normscope.rows import (
     WeightRow,
     insertion,
 )
+from normscope.run_files.run_checks import check_run_file
+from normscope.run_files.run_opening import connect
 from normscope.run_schema import (
     AT_ONCE,
     UPSERT_SUMS,
     add_missing_tables,
-    check_identity,
-    connect,
     keep_missing_tables,
     upsert_live,
     write_empty,
@@ -75,7 +75,7 @@ class Run:
         self._lock = WriterLock(self.path) if write else None
         self._db = connect(self.path, write)
         try:
-            check_identity(self._db, self.path)
+            check_run_file(self._db, self.path)
             add_missing_tables(self._db)
         except BaseException:
             self.close()

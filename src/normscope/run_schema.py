@@ -1,4 +1,4 @@
-"""The tables of a run file: create them, check them, and add those that an older file lacks."""
+"""The tables of a run file: create them, and add those that an older file lacks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from functools import cache
 from pathlib import Path
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import MissingRunFile, NotARunFile, RunFileError, RunVersionError
+from normscope.errors import MissingRunFile, RunFileError
 
 APPLICATION_ID = 0x6E6F726D  # "norm"
 VERSION = 1
-SQLITE_HEADER = b"SQLite format 3\x00"
 
 SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -177,72 +176,7 @@ def upsert_live(rows: int) -> str:
     )
 
 
-# -- opening and creating ---------------------------------------------------------------
-
-
-def connect(path: Path, write: bool) -> sqlite3.Connection:
-    """Open the database, read-only unless `write`; undo what a killed process left half written."""
-    db = _connect(path, write)
-    if write or not _is_half_written(db):
-        return db
-    db.close()
-    _undo_half(path)
-    return _connect(path, write)
-
-
-def _connect(path: Path, write: bool) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
-    try:
-        return sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise RunFileError(f"cannot open {path}: {error}") from error
-
-
-def _is_half_written(db: sqlite3.Connection) -> bool:
-    """Whether there is a journal to be played back, which a reader may not do."""
-    try:
-        db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except sqlite3.Error as error:  # other errors are `check_identity`'s
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
-    return False
-
-
-def _undo_half(path: Path) -> None:
-    try:
-        with closing(_connect(path, write=True)) as db:
-            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # the first read plays it back
-    except (sqlite3.Error, RunFileError) as error:
-        raise RunFileError(
-            f"{path} was left half written by a process that was killed, and cannot be repaired here "
-            f"({error}): make the folder writable, or copy {path} and {path}-journal to one that is"
-        ) from error
-
-
-def is_run_file(path: Path) -> bool:
-    """Whether the file looks like a run file: it begins with the header of an SQLite database."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER
-    except OSError:
-        return False
-
-
-def check_identity(db: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not a run file of this version."""
-    try:
-        (identity,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise RunFileError(f"cannot open {path}: {error}") from error
-        raise NotARunFile(f"{path} is not a run file: it is not an SQLite database") from error
-    if identity != APPLICATION_ID:
-        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
-    if version != VERSION:
-        raise RunVersionError(
-            f"{path} is a run file of version {version}; this normscope reads version {VERSION}: "
-            "scan the series again into a new file"
-        )
+# -- creating, and completing older files ---------------------------------------------------------------
 
 
 def add_missing_tables(db: sqlite3.Connection) -> None:

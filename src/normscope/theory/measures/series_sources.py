@@ -12,7 +12,7 @@ from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_integer, check_kind
 from normscope.remarks import Finding
 from normscope.run import Run
-from normscope.run_schema import is_run_file
+from normscope.run_files.run_opening import is_run_file
 from normscope.theory.logs.log_registry import FORMAT_NAMES, is_log_folder
 from normscope.theory.measures import measures
 from normscope.theory.measures.log_series import log_series

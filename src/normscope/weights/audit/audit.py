@@ -22,7 +22,7 @@ from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding, LeftOut, find_in_history, sound
 from normscope.run import Run
-from normscope.run_schema import is_run_file
+from normscope.run_files.run_opening import is_run_file
 from normscope.table import Table, Tabular
 from normscope.weights.scan.scan import ScanConfig, scan_series
 from normscope.weights.soundness.check import MOST_COMPARED, check_sums

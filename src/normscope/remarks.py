@@ -9,9 +9,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from normscope.run_files.run_documents import read_column
 from normscope.run_schema import LIVE_ROWS, SAME, SCANNED_ROWS
 from normscope.words import joined, natural_key, some
 
@@ -102,8 +104,9 @@ def read_left_out(run: Run) -> list[LeftOut]:
 def read_findings(run: Run) -> list[Finding]:
     """The findings of the last scan and of the file's history, highest confidence first."""
     sql = "SELECT kind, steps, evidence, confidence, numbers, stage FROM finding"
+    read = partial(read_column, run.path)
     stored = [
-        Finding(kind, tuple(json.loads(steps)), evidence, confidence, json.loads(numbers), stage)
+        Finding(kind, tuple(read("steps", steps)), evidence, confidence, read("numbers", numbers), stage)
         for kind, steps, evidence, confidence, numbers, stage in run.query(sql)
     ]
     return sorted((*stored, *find_in_history(run)), key=lambda finding: -finding.confidence)

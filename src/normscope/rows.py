@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
+from normscope.run_files.run_documents import read_column
 
 __all__ = [
     "LIVE_PROBES", "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES",
@@ -197,7 +198,7 @@ class HeadMeasures:
 
     def __post_init__(self) -> None:
         if isinstance(self.attends, str):  # as a run file stores it
-            object.__setattr__(self, "attends", json.loads(self.attends))
+            object.__setattr__(self, "attends", read_column(None, "attends", self.attends))
 
 
 @dataclass(frozen=True)

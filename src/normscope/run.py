@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from normscope.errors import MissingRunFile, RunFileError, UsageError
@@ -33,6 +32,7 @@ from normscope.rows import (
     insertion,
 )
 from normscope.run_files.run_checks import check_run_file
+from normscope.run_files.run_documents import read_artifact, read_meta, read_shape
 from normscope.run_files.run_opening import connect
 from normscope.run_schema import (
     AT_ONCE,
@@ -110,9 +110,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -246,7 +244,7 @@ class Run:
     def meta(self) -> dict[str, Any]:
         """Provenance: command, versions, seed, config, source."""
         rows = self.query("SELECT key, value FROM meta ORDER BY key")
-        return {key: json.loads(value) for key, value in rows}
+        return {key: read_meta(self.path, key, value) for key, value in rows}
 
     def checkpoints(self) -> list[CheckpointRow]:
         """The checkpoints, ordered by stage and step."""
@@ -263,7 +261,7 @@ class Run:
         rows = self.query(
             "SELECT id, name, component, layer, role, shape, dtype, numel, tied_to FROM tensor ORDER BY id"
         )
-        return [replace(TensorRow(*row), shape=tuple(json.loads(row[5]))) for row in rows]
+        return [replace(TensorRow(*row), shape=read_shape(self.path, row[5])) for row in rows]
 
     def skipped(self) -> dict[str, str]:
         """Names that were not measured, with the reason."""
@@ -279,8 +277,8 @@ class Run:
 
     def artifacts(self, kind: str) -> dict[str, Any]:
         """The JSON documents of one kind."""
-        sql = "SELECT key, value FROM artifact WHERE kind = ?"
-        return {key: json.loads(value) for key, value in self.query(sql, (kind,))}
+        rows = self.query("SELECT key, value FROM artifact WHERE kind = ?", (kind,))
+        return {key: read_artifact(self.path, kind, key, value) for key, value in rows}
 
     def measure_names(self) -> list[str]:
         """Names of the plugin measures that were recorded."""

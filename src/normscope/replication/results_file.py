@@ -32,7 +32,7 @@ def read_results(path: Path) -> list[ClaimResult]:
         return [_result(entry) for entry in document["claims"]]
     except OSError as error:
         raise RunFileError(f"cannot read {path}: {error.strerror}; run normscope replicate first") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFileError(
             f"{path} is not a results file of normscope replicate ({type(error).__name__}: {error}): "
             "move it away, and run the replication again"

@@ -113,7 +113,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
         raise CorruptRunFile(damaged(path, str(error))) from error
 
 
-def damaged(path: Path, what: str) -> str:
+def damaged(path: Path | str, what: str) -> str:
     """The sentence for a run file that is not believed."""
     return f"{path} is damaged or was not written by normscope: {what}; make it again, or restore a copy"
 
@@ -216,13 +216,13 @@ def _wrong(table: str, name: str, kind: str, full: bool) -> str:
     wrong = [f"{name} IS NULL"] if full else []
     if kind == "TEXT":
         octets, document = f"length(CAST({name} AS BLOB))", name in DOCUMENTS.get(table, ())
-        wrong.append(f"typeof({name}) NOT IN ('text', 'null')")
+        wrong += [f"{name} < ''", f"{name} >= x''"]
         wrong.append(f"{octets} > {LONGEST_DOCUMENT if document else LONGEST_TEXT}")
         if document:
             wrong.append(f"({octets} > {LONGEST_WIDE} AND length({name}) != {octets})")
     elif kind == "INTEGER":
         wrong.append(f"{name} NOT BETWEEN {LOWEST.get(name, -LARGEST)} AND {LARGEST}")
-        wrong.append(f"typeof({name}) NOT IN ('integer', 'null')")
+        wrong.append(f"{name} != CAST({name} AS INTEGER)")
     else:
         wrong.append(f"{name} >= ''")
         wrong += [f"{name} < {LOWEST[name]}"] if name in LOWEST else []

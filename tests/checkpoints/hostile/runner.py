@@ -1,6 +1,7 @@
-"""Scans folders, each in a child process of its own, and reports exit code, time, memory and what was said.
+"""Runs commands, each in a child process of its own, and reports exit code, time, memory and what was said.
 
-Reads one folder per line and answers with one line of JSON. The modules are loaded once; a child is a fork.
+Reads one folder to scan per line, or a JSON object with `argv` and `said` (where to write what is printed),
+and answers with one line of JSON. The modules are loaded once; a child is a fork.
 """
 
 import contextlib
@@ -30,13 +31,13 @@ def warm_up() -> None:
             main()
 
 
-def scan(folder: str) -> None:
-    """Scan a folder in this process, which ends with the scan; what it prints goes to files."""
+def call(argv: list[str], said: str) -> None:
+    """Run a command in this process, which ends with it; what it prints goes to files."""
     for descriptor, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{folder}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.dup2(os.open(f"{said}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     signal.alarm(SECONDS)
-    sys.argv = ["normscope", "scan", folder, "--run", f"{folder}.db"]
+    sys.argv = ["normscope", *argv]
     code = 0
     try:
         main()
@@ -47,12 +48,15 @@ def scan(folder: str) -> None:
     os._exit(code)
 
 
-def measured(folder: str) -> dict[str, object]:
-    """Scan a folder in a child, and measure that."""
+def measured(line: str) -> dict[str, object]:
+    """Run a command in a child, and measure that."""
+    request = {"argv": ["scan", line, "--run", f"{line}.db"], "said": line}
+    if line.startswith("{"):
+        request = json.loads(line)
     started = time.monotonic()
     child = os.fork()
     if not child:
-        scan(folder)
+        call(**request)
     _, status, used = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)  # below 0: killed by a signal
     return {

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from normscope.errors import UsageError
+from normscope.errors import TrainingError, UsageError
 from normscope.lab.config import DataConfig
 from normscope.lab.data.dataset import Dataset, DataSizes, ScoreSums, TrainingBatch, build_once, epoch_order
 from normscope.lab.data.fresh_words import draw_word, fresh_words, no_words, repeated_words
 from normscope.lab.data.grammar import END, Language
 from normscope.lab.data.languages import LANGUAGES, language
 from normscope.lab.data.word_counts import has_no_words
+from normscope.run_files.json_files import read_document
 
 Symbols = npt.NDArray[np.uint8]
 MARKER = 0  # START in the input, END in the target; symbol i of the alphabet is i + 1
@@ -149,7 +150,7 @@ def _write_remarks(part: Path, remarks: list[str]) -> None:
 
 def _read(place: Path, mapped: bool = True) -> TaskData:
     train, *others = (_load(place / split, mapped) for split in SPLITS)
-    said = tuple(json.loads((place / REMARKS).read_text(encoding="utf-8")))
+    said = tuple(read_document(place / REMARKS, TrainingError, [str]))
     return TaskData(train, dict(zip(SPLITS[1:], others, strict=True)), said)
 
 

@@ -13,7 +13,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from normscope.errors import TrainingError
 from normscope.plugins import require
+from normscope.run_files.json_files import read_document
 
 TokenIds = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 UNKNOWN, END_OF_LINE = "<unk>", "<eos>"
@@ -148,7 +150,7 @@ def load_tokenizer(kind: str, path: Path) -> Tokenizer:
         return ByteTokenizer()
     text = path.read_text(encoding="utf-8")
     if kind == "word":
-        return WordTokenizer(json.loads(text)["model"]["vocab"])
+        return WordTokenizer(read_document(path, TrainingError, {"model": {"vocab": dict}})["model"]["vocab"])
     return BPETokenizer(_tokenizers().Tokenizer.from_str(text))
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from normscope.atomic_write import atomic_write
-from normscope.errors import Diverged, NormscopeError
+from normscope.errors import Diverged, NormscopeError, TrainingError
 from normscope.lab.sweep.cells import Cell
 from normscope.lab.sweep.network_results import network_results
 from normscope.run import Run
+from normscope.run_files.json_files import read_document
+from normscope.run_files.run_documents import CELL
 from normscope.schedule import NEVER
 
 CURVES = ("norm", "body_norm", "loss", "update", "radial")
@@ -45,7 +47,7 @@ def run_cell(job: CellJob) -> dict[str, Any]:
 
     kept = job.folder / "result.json"
     if kept.exists():
-        document: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        document: dict[str, Any] = read_document(kept, TrainingError, CELL)
         if not (job.retry and document["status"] == "failed"):
             return document
     torch.set_num_threads(1)

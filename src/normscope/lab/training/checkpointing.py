@@ -30,6 +30,7 @@ from normscope.errors import (
     AnotherSeries,
     CorruptCheckpoint,
     ModelError,
+    NormscopeError,
     TrainingError,
     UnknownFormat,
     UsageError,
@@ -37,6 +38,8 @@ from normscope.errors import (
 from normscope.lab.model import ModelConfig
 from normscope.lab.training.network_building import build_network
 from normscope.run import Run
+from normscope.run_files.document_shapes import MAYBE, fits
+from normscope.run_files.json_files import read_document
 
 try:
     import fcntl
@@ -45,6 +48,10 @@ except ImportError:  # not on Windows, where folders are not locked
 
 MODEL_TYPE = "normscope-lab"
 LOCK_TRIES = 50
+MOST_SAID = 160
+STATE = {"step": int, "loss": MAYBE, "norm_start": MAYBE, "body_norm_start?": MAYBE}
+STATE |= {"evaluation": dict, "model": dict, "optimizer": dict, "random": Tensor}
+"""What a state has; a constraint may add its own."""
 TOKENIZER_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 
 
@@ -92,7 +99,7 @@ def is_lab_model(folder: Path) -> bool:
     """Return whether this folder is a model of the lab."""
     try:
         document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and document.get("model_type") == MODEL_TYPE
 
@@ -108,8 +115,16 @@ def load_model(folder: str | os.PathLike[str], network: Any = None) -> nn.Module
         raise UnknownFormat(
             f"{place} is not a model of the lab: expected a config.json with model_type {MODEL_TYPE!r}"
         )
-    config = _model_config(place, network)
-    model = build_network(config)
+    try:
+        model = build_network(_model_config(place, network))
+    except NormscopeError as error:
+        if isinstance(error, UsageError):
+            raise CorruptCheckpoint(f"{place}/config.json has an unusable value: {error}") from None
+        raise
+    except (TypeError, ValueError, ArithmeticError, RuntimeError, MemoryError) as error:
+        if network is not None:
+            raise
+        raise CorruptCheckpoint(f"{place}/config.json has an unusable value: {error}") from None
     try:
         tensors = load_file(place / "model.safetensors")
         model.to(next(iter(tensors.values())).dtype)
@@ -120,7 +135,7 @@ def load_model(folder: str | os.PathLike[str], network: Any = None) -> nn.Module
 
 
 def _model_config(place: Path, network: Any) -> ModelConfig:
-    document = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    document = read_document(place / "config.json", CorruptCheckpoint, dict)
     own = document.get("network")
     if own is not None and network is None:
         raise ModelError(
@@ -129,7 +144,8 @@ def _model_config(place: Path, network: Any) -> ModelConfig:
             "(model, batches) and call 'normscope saturate FILE.py:FUNCTION CHECKPOINTS'"
         )
     known = {entry.name for entry in fields(ModelConfig)}
-    return ModelConfig(**{name: document[name] for name in known & document.keys()} | {"network": network})
+    values = {name: document[name] for name in known & document.keys()}
+    return ModelConfig(**values | {"network": network})
 
 
 def _load_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -177,7 +193,7 @@ def claim_folder(out: Path, config: dict[str, Any]) -> None:
     """Write the config of this run into the folder; refuse a folder with a different run."""
     path = out / "config.json"
     if path.exists():
-        _check_same(json.loads(path.read_text(encoding="utf-8")), config, out)
+        _check_same(read_document(path, TrainingError, dict), config, out)
     else:
         _write_json(path, config)
 
@@ -219,8 +235,23 @@ def load_state(out: Path) -> dict[str, Any] | None:
     path = out / "state.pt"
     if not path.exists():
         return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state
+    try:
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file makes torch raise anything
+        raise damaged_state(out, error) from None
+    if not fits(state, STATE) or state["step"] < 0:
+        raise damaged_state(out, "it lacks some of what a state has, or has something else in its place")
+    kept: dict[str, Any] = state
+    return kept
+
+
+def damaged_state(out: Path, why: object) -> TrainingError:
+    """The error for a state that a run cannot continue from; nothing of the run has been changed."""
+    said = str(why).strip().partition("\n")[0][:MOST_SAID] or type(why).__name__
+    return TrainingError(
+        f"{out / 'state.pt'} is damaged, so the run cannot continue from it ({said}): restore a copy, or "
+        f"delete {out / 'state.pt'} to begin this run again"
+    )
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from normscope.errors import CorruptCheckpoint, UsageError
 from normscope.lab.config import DataConfig, TrainConfig, override
 from normscope.lab.data.dataset import Dataset, TrainingBatch
 from normscope.lab.data.languages import LANGUAGES, language
@@ -60,11 +61,14 @@ def held_out_words(folder: Path, count: int) -> Corpus | None:
 def _data_config(out: Path) -> DataConfig | None:
     try:
         document = json.loads((out / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or document.get("task") not in LANGUAGES:
         return None  # a text, or data of the user's own, whose program a file must not name
-    return override(TrainConfig(), document).data
+    try:
+        return override(TrainConfig(), document).data
+    except (UsageError, TypeError, ValueError, OverflowError) as error:
+        raise CorruptCheckpoint(f"{out / 'config.json'} is not the config of a run: {error}") from None
 
 
 def _words(config: DataConfig, folder: Path, count: int) -> Corpus:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.errors import Diverged
+from normscope.errors import Diverged, NormscopeError
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.data.text import TextData
@@ -199,7 +199,7 @@ class Trainer:
         if state is None:
             self._first()
         else:
-            self._continue(state)
+            self._restore(state)
         for callback in self.callbacks:
             callback.on_start(self)
         if state is None:
@@ -219,6 +219,17 @@ class Trainer:
         self._record_norm()
         self._evaluate()
 
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state; one that does not fit changes nothing but this object."""
+        try:
+            self._continue(state)
+        except NormscopeError:
+            raise
+        except Exception as error:  # of another model, or damaged: torch raises anything
+            raise checkpointing.damaged_state(self.paths.out, error) from None
+        with self.run.transaction():
+            self.run.delete_after(self.step)
+
     def _continue(self, state: dict[str, Any]) -> None:
         self.step, self.loss, self.norm_start = state["step"], state["loss"], state["norm_start"]
         self.body_norm_start = state.get("body_norm_start")  # not in states of earlier releases
@@ -229,8 +240,6 @@ class Trainer:
             self._constraint.load_state_dict(state["constraint"])
         torch.set_rng_state(state["random"])
         self._measure_norms()
-        with self.run.transaction():
-            self.run.delete_after(self.step)
 
     def _save(self) -> None:
         """Write the checkpoint and the state if they are due."""

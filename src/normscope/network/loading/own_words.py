@@ -30,7 +30,7 @@ def own_words(files: ModelFiles, text: StudyText) -> Callable[[nn.Module], Corpu
         return None
     try:
         kind = json.loads((folder / CONFIG).read_text("utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
     if kind not in _WORDS:
         return None

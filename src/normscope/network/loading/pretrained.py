@@ -232,7 +232,7 @@ def _own_loader(place: ModelPlace) -> Callable[[str], nn.Module] | None:
         return None
     try:
         kind = json.loads(config.read_text("utf-8")).get("model_type")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     if kind not in LOADERS:
         return None

@@ -12,6 +12,7 @@ from normscope.atomic_write import atomic_write
 from normscope.errors import RunFileError
 from normscope.lab.sweep.engine import SupportsSubmit
 from normscope.progress import Progress, silent
+from normscope.run_files.json_files import read_document
 
 Document = Mapping[str, Any]
 
@@ -45,8 +46,5 @@ def kept_document(path: Path, make: Callable[[], dict[str, Any]]) -> Document:
 
 
 def _read(path: Path) -> Document:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        raise RunFileError(f"{path} is damaged: delete it, and it is measured again") from None
+    found: dict[str, Any] = read_document(path, RunFileError, dict)
     return found

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from normscope.errors import CorruptRunFile
 from normscope.run import Run
+from normscope.run_files.run_checks import damaged
 from normscope.weights.soundness.findings import Array
 from normscope.weights.soundness.pairs import PairTable
 
@@ -39,7 +41,10 @@ def kept_pairs(
     steps = steps[: len(kept["digests"])]
     if kept["digests"] != [[int(step), digests[int(step)]] for step in steps]:
         return None
-    squared, cosine, shared = (_unpacked(kept[name], len(steps)) for name in TABLES)
+    try:
+        squared, cosine, shared = (_unpacked(kept[name], len(steps)) for name in TABLES)
+    except (ValueError, zlib.error) as error:
+        raise CorruptRunFile(damaged(run.path, f"its comparison of checkpoints ({error})")) from None
     return PairTable(steps, squared, cosine, shared)
 
 
@@ -57,7 +62,11 @@ def _packed(values: Array) -> str:
 
 
 def _unpacked(text: str, n: int) -> Array:
-    upper = np.frombuffer(zlib.decompress(b64decode(text)), dtype="<f4").astype(np.float64)
+    size = 4 * (n * (n + 1) // 2)
+    unpacked = zlib.decompressobj().decompress(b64decode(text), size + 1)  # not more, whatever it claims
+    if len(unpacked) != size:
+        raise ValueError(f"expected {size} bytes, got {len(unpacked)} or more")
+    upper = np.frombuffer(unpacked, dtype="<f4").astype(np.float64)
     values = np.zeros((n, n))
     values[np.triu_indices(n)] = upper
     return np.asarray(values + np.triu(values, 1).T)

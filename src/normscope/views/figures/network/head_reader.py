@@ -7,7 +7,6 @@ finite, in base64: a thousand heads then fit into a page.
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from normscope.run import HeadRow, Run
+from normscope.run_files.run_documents import read_artifact
 from normscope.views.figures.network.head_map import (
     TYPES,
     has_several_modules,
@@ -56,7 +56,10 @@ def reader_figure(run: Run, rows: Sequence[HeadRow]) -> FigureSpec | None:
 
 def _document(run: Run, row: HeadRow) -> Document | None:
     sql = "SELECT value FROM artifact WHERE kind = 'attention' AND key = ?"
-    found = [json.loads(value) for (value,) in run.query(sql, (row.example_key,))]
+    found = [
+        read_artifact(run.path, "attention", row.example_key, value)
+        for (value,) in run.query(sql, (row.example_key,))
+    ]
     return next((document for document in found if document.get("soft")), None)
 
 

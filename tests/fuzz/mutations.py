@@ -26,7 +26,9 @@ def integer(rng: random.Random, near: int = 4, low: int = -1) -> int:
 
 
 def name(rng: random.Random) -> str:
-    return rng.choice(NAMES) if rng.random() < 0.7 else "".join(chr(rng.randrange(1, 0x3000)) for _ in range(5))
+    return (
+        rng.choice(NAMES) if rng.random() < 0.7 else "".join(chr(rng.randrange(1, 0x3000)) for _ in range(5))
+    )
 
 
 def damaged(rng: random.Random, data: bytes, times: int = 1) -> bytes:

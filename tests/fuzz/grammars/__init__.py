@@ -1,6 +1,10 @@
 """One module per family of formats; each makes mutants and knows which numbers are right."""
 
 from ..mutant import Grammar
+from .array_mutants import GGUF, LLAMA, NPZ
 from .safetensors_mutants import SAFETENSORS, SHARDS
+from .torch_mutants import DCP, LEGACY, ZIP
 
-GRAMMARS: dict[str, Grammar] = {grammar.name: grammar for grammar in (SAFETENSORS, SHARDS)}
+GRAMMARS: dict[str, Grammar] = {
+    grammar.name: grammar for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA)
+}

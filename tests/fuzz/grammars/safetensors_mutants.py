@@ -118,7 +118,9 @@ def _make_shards(rng: Random) -> Mutant:
 def _judge_shards(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
     if answer is None:
         raise Undecided
-    shards = {path.rpartition("/")[2]: data for path, data in mutant.files.items() if not path.endswith("json")}
+    shards = {
+        path.rpartition("/")[2]: data for path, data in mutant.files.items() if not path.endswith("json")
+    }
     index = mutant.files.get("step_1/model.safetensors.index.json")
     if index is None:
         expected = {}

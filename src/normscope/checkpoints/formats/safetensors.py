@@ -164,11 +164,17 @@ def _parse(header: bytes, size: int) -> SafetensorsHeader:
             tensors[name] = Tensor(name, shape, dtype, name)
             offsets[name] = 8 + len(header) + start
             ends.append((start, stop))
+        elif info is not None and not _is_text_map(info):
+            raise CorruptCheckpoint("its __metadata__ is not an object of strings.")
     _check_cover(ends, size)
     return SafetensorsHeader(tensors, offsets)
 
 
 _parse_shared = lru_cache(maxsize=8)(_parse)
+
+
+def _is_text_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _check_entry(name: str, info: Any) -> tuple[tuple[int, ...], str, int, int]:

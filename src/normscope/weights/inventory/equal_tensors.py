@@ -113,7 +113,7 @@ def _all_alike(row: TensorRow, sumsq: float | None, absmax: float | None) -> boo
     """Whether all elements have one size, such as zeros and ones: then equality says nothing."""
     if sumsq is None or absmax is None or row.numel < 2:
         return True
-    return sumsq >= row.numel * absmax**2 * (1 - 1e-6)
+    return sumsq >= row.numel * (absmax * absmax) * (1 - 1e-6)  # a power would raise OverflowError
 
 
 def _sums(run: Run, row: TensorRow) -> Rows:

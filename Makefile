@@ -10,7 +10,7 @@ CORES  := $(shell nproc 2>/dev/null || echo 2)
 # Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-core lint types bench docs docs-serve wheel constraints browser clean
+.PHONY: demo test test-slow test-core sanitize lint types bench docs docs-serve wheel constraints browser clean
 
 demo: $(VENV)/.core
 	$(BIN)/normscope demo
@@ -24,6 +24,10 @@ test-slow: $(VENV)/.dev browser
 # In an environment with the core dependencies alone this proves that nothing else is needed.
 test-core: $(VENV)/.core
 	$(BIN)/python -m tests.release.core_only
+
+# The tests of the sums with a kernel that checks its memory accesses and arithmetic, for each instruction set.
+sanitize: $(VENV)/.dev
+	$(BIN)/python -m tests.weights.sanitized_kernel
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

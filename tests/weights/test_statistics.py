@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,25 +254,38 @@ def test_the_kernel_refuses_what_does_not_fit(work, rows):
         statistics._kernel.sums_many(np.array(work, np.int64), np.zeros(6 * rows))
 
 
+def kernel_with(instruction_set):
+    """What a process says that asks for an instruction set: the one that its kernel uses, or an error."""
+    script = "from normscope.weights.sums.statistics import backend; print(backend())"
+    environment = {**os.environ, "NORMSCOPE_INSTRUCTION_SET": instruction_set}
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, env=environment, capture_output=True, text=True
+    )
+    return done.stdout.strip() or done.stderr
+
+
 @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
-def test_all_of_this_on_a_machine_without_wide_vectors():
-    """Run the tests of this file again in a process whose kernel uses the baseline instruction set."""
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "native or RunningSums",
-        __file__,
-    ]
-    environment = {**os.environ, "NORMSCOPE_INSTRUCTION_SET": "baseline"}
-    script = "from normscope.weights.sums.statistics import backend; assert backend() == 'native (baseline)'"
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
-    done = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+@pytest.mark.parametrize("instruction_set", ["baseline", pytest.param("avx2", marks=pytest.mark.slow)])
+def test_all_of_this_on_older_processors(instruction_set):
+    """Run these tests again in a process whose kernel uses an older instruction set."""
+    if kernel_with(instruction_set) != f"native ({instruction_set})":
+        pytest.skip(f"this processor does not have {instruction_set}")
+    files = [__file__, str(Path(__file__).with_name("test_kernel_blocks.py"))]
+    words = ["-q", "-p", "no:cacheprovider", "-k", "(native or RunningSums or address) and not older"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *files],
+        check=False,
+        env={**os.environ, "NORMSCOPE_INSTRUCTION_SET": instruction_set},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+def test_an_instruction_set_that_does_not_exist():
+    assert "must be baseline, avx2 or avx512; got avx1024" in kernel_with("avx1024")
 
 
 @pytest.mark.slow

@@ -135,12 +135,13 @@ typedef void Walk(DType dtype, const char *t, const char *p, const char *z, size
 static Walk *walk = walk_baseline;
 static const char *instruction_set = "baseline";
 
-static void choose_instruction_set(void) {
-    const char *asked = getenv("NORMSCOPE_INSTRUCTION_SET"); /* "baseline", to test what older processors run */
-    if (asked && !strcmp(asked, "baseline")) return;
+/* The best of the processor, or at most the one that is asked for: to test what older processors run. */
+static void choose_instruction_set(const char *asked) {
+    if (!strcmp(asked, "baseline")) return;
 #if defined(__x86_64__) && defined(__linux__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    if (strcmp(asked, "avx2") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl")) {
         walk = walk_avx512;
         instruction_set = "avx512";
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) { /* and so f16c */
@@ -332,7 +333,11 @@ static PyMethodDef METHODS[] = {
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernel(void) {
-    choose_instruction_set();
+    const char *asked = getenv("NORMSCOPE_INSTRUCTION_SET");
+    if (!asked || !*asked) asked = "avx512";
+    if (strcmp(asked, "baseline") && strcmp(asked, "avx2") && strcmp(asked, "avx512"))
+        return PyErr_Format(PyExc_ValueError, "NORMSCOPE_INSTRUCTION_SET must be baseline, avx2 or avx512; got %s", asked);
+    choose_instruction_set(asked);
     fill_f8(F8_E4M3FN, 3, 7, 0);
     fill_f8(F8_E5M2, 2, 15, 0);
     fill_f8(F8_E4M3FNUZ, 3, 8, 1);

@@ -10,7 +10,7 @@ CORES  := $(shell nproc 2>/dev/null || echo 2)
 # Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-core sanitize lint types bench docs docs-serve wheel constraints browser clean
+.PHONY: demo test test-slow test-core sanitize mutate lint types bench docs docs-serve wheel constraints browser clean
 
 demo: $(VENV)/.core
 	$(BIN)/normscope demo
@@ -28,6 +28,11 @@ test-core: $(VENV)/.core
 # The tests of the sums with a kernel that checks its memory accesses and arithmetic, for each instruction set.
 sanitize: $(VENV)/.dev
 	$(BIN)/python -m tests.weights.sanitized_kernel
+
+# Small faults planted one at a time: which ones do the tests not notice? make mutate MODULES=theory/laws SAMPLE=50
+SAMPLE ?= 300
+mutate: $(VENV)/.dev
+	$(BIN)/python -m tests.mutation $(MODULES) --sample $(SAMPLE) $(MORE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -271,8 +271,9 @@ static PyObject *chain(PyObject *self, PyObject *args) {
 static void sum_rows(const int64_t *row, Py_ssize_t rows, double *to) {
     for (Py_ssize_t i = 0; i < rows; i++, row += 5, to += 6) {
         Sums s = {0};
-        walk((DType)row[0], (const char *)(intptr_t)row[2], (const char *)(intptr_t)row[3],
-             (const char *)(intptr_t)row[4], (size_t)row[1], &s);
+        if (row[1]) /* an empty tensor has no address */
+            walk((DType)row[0], (const char *)(intptr_t)row[2], (const char *)(intptr_t)row[3],
+                 (const char *)(intptr_t)row[4], (size_t)row[1], &s);
         to[0] = s.sumsq; to[1] = s.dot; to[2] = s.sumsq_delta;
         to[3] = s.dot_init; to[4] = s.absmax; to[5] = (double)s.nonfinite;
     }

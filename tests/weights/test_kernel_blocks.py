@@ -6,7 +6,7 @@ import torch
 
 from normscope.checkpoints.base import WIDTHS
 from normscope.weights.sums import statistics
-from normscope.weights.sums.live_sums import copy_into
+from normscope.weights.sums.live_sums import KeptTensors, copy_into
 from normscope.weights.sums.statistics import RunningSums, Stretch, Sums, torch_sums
 from tests.weights.test_statistics import WAYS, assert_same, draw, native_sums, raw, slow
 
@@ -102,7 +102,7 @@ def test_a_jump_beyond_float32_between_two_checkpoints(sums):
 def test_empty_tensors_have_no_address():
     empty, full = torch.empty(0), torch.arange(5.0)
     target = torch.zeros(5)
-    copy_into([torch.empty(0), target], [empty, full])
+    assert copy_into(KeptTensors([torch.empty(0), target]), [empty, full])
     assert torch.equal(target, full)
     work = np.array([[1, 0, 0, 0, 0], [1, 5, full.data_ptr(), 0, 0]], np.int64)
     out = np.full((2, 6), 7.0)

@@ -31,6 +31,10 @@ class Each:
     steps: bool = False
 
 
+class Rectangle:
+    """Rows of numbers, all of one length; null for what is not finite."""
+
+
 class Inside:
     """The path of a file within the folder of its document."""
 
@@ -87,6 +91,8 @@ def _has(value: Mapping[str, object], name: str, shape: Any) -> bool:
 def _is(value: object, kind: Any) -> bool:
     if kind is None:
         return value is None
+    if kind is Rectangle:
+        return fits(value, [[MAYBE]]) and isinstance(value, list) and len({len(row) for row in value}) == 1
     if kind is Inside:
         return isinstance(value, str) and _is_inside(value)
     if isinstance(value, bool):

@@ -41,6 +41,9 @@ NOT_NEGATIVE |= {"sumsq", "sumsq_delta", "absmax", "grad_sumsq"}
 LOWEST = dict.fromkeys(NOT_NEGATIVE, 0) | {"prev_step": -1}
 
 _REFERENCES = {("weight", "tensor"), ("measure", "tensor"), ("optimizer", "tensor"), ("tensor", "tied_to")}
+_INDEX = re.compile(
+    r"CREATE\s+(UNIQUE\s+)?INDEX\s+\w+\s+ON\s+\w+\s*\([\w\s,]*\)\s*", re.ASCII | re.IGNORECASE
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _PLAIN = re.compile(r"[A-Za-z_0-9\s(),]*")
 _SIZE = re.compile(r"\(\s*[0-9]")
@@ -122,9 +125,9 @@ def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     try:
         (identity,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
-    except sqlite3.OperationalError:
-        raise
     except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+            raise
         raise NotARunFile(f"{path} is not a run file: it is not an SQLite database") from error
     if identity != APPLICATION_ID:
         raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
@@ -159,7 +162,7 @@ def check_tables(db: sqlite3.Connection, path: Path) -> None:
     if len(found) > MOST_OBJECTS:
         raise CorruptRunFile(damaged(path, f"it has more than {MOST_OBJECTS} tables and indexes"))
     for kind, name, statement in found:
-        if kind not in ("table", "index") or not _is_plain(name, statement):
+        if kind not in ("table", "index") or not _is_plain(kind, name, statement):
             raise CorruptRunFile(damaged(path, f"the {kind} {name!r} is not a plain table or index"))
     tables = {name for kind, name, _ in found if kind == "table"}
     for table, columns in _expected().items():
@@ -172,11 +175,13 @@ def check_tables(db: sqlite3.Connection, path: Path) -> None:
             raise CorruptRunFile(damaged(path, f"the table {table} is missing, or has other columns"))
 
 
-def _is_plain(name: object, statement: object) -> bool:
+def _is_plain(kind: str, name: object, statement: object) -> bool:
     """Whether a table or an index is made of columns alone, and calls nothing."""
     if statement is None:
         return str(name).startswith("sqlite_autoindex_")
     if not isinstance(statement, str) or not _PLAIN.fullmatch(statement) or _SIZE.search(statement):
+        return False
+    if kind == "index" and not _INDEX.fullmatch(statement):
         return False
     return _FORBIDDEN.isdisjoint(word.upper() for word in _NAME.findall(statement))
 

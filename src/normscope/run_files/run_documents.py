@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import CorruptRunFile
-from normscope.run_files.document_shapes import MAYBE, NUMBER, Each, Inside, decode
+from normscope.run_files.document_shapes import MAYBE, NUMBER, Each, Inside, Rectangle, decode
 from normscope.run_files.run_checks import damaged
 
 _SCALAR = (str, bool, int, float, None)
@@ -44,11 +44,13 @@ _NOTE = {"warnings?": [str], "look_ahead?": [dict], "problems?": list, "model?":
 _ABLATED: dict[str, Any] = {"module": str, "layer": int, "head": int, "kind": str}
 _ABLATED |= {f"{name}?": NUMBER for name in ("loss_change", "changed", "divergence", "turned", "moved")}
 
+_TOKENS: dict[str, Any] = {"tokens": [str], "key_tokens?": [str]}
+
 ARTIFACTS: dict[str, Any] = {
     "alarm": [_ALARM],
     "cell": CELL,
     "optimizer": [_GROUP],
-    "attention": {"tokens": [str], "key_tokens?": [str], "soft?": [[MAYBE]], "saturated?": [[MAYBE]]},
+    "attention": (_TOKENS | {"soft": Rectangle, "saturated": Rectangle}, _TOKENS | {"soft?": None}),
     "scaling-curve": {"c": [NUMBER], "cosine?": [MAYBE], "norm?": [MAYBE], "degree?": _MAYBE_LIST},
     "saturated-task": {"networks": [{"network": str, "accuracy?": NUMBER, "agreement?": NUMBER}]},
     "ablation": {"heads": [_ABLATED]},

@@ -90,7 +90,11 @@ def test_a_damaged_config(trained, name):
         load_model(model)
 
 
-@pytest.mark.parametrize("value", [{"width": "wide"}, {"width": -4}, {"layers": 1e9}, {"heads": 0}], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [{"d_model": "wide"}, {"d_model": -4}, {"n_layers": 10**9}, {"vocab_size": 10**12}, {"n_heads": 0}],
+    ids=str,
+)
 def test_a_model_config_with_unusable_values(trained, value):
     model = next((trained / "checkpoints").iterdir())
     document = json.loads((model / "config.json").read_text())

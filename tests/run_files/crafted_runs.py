@@ -89,7 +89,8 @@ add("trigger: on deletion", sql("CREATE TRIGGER t AFTER DELETE ON finding BEGIN 
 add(
     "trigger: that fires itself",
     sql(
-        "CREATE TRIGGER t AFTER INSERT ON scalar BEGIN INSERT INTO scalar VALUES('', new.step + 1, 'x', 1); END"
+        "CREATE TRIGGER t AFTER INSERT ON scalar BEGIN "
+        "INSERT INTO scalar VALUES('', new.step + 1, 'x', 1); END"
     ),
 )
 add("table: virtual", sql("CREATE VIRTUAL TABLE words USING fts5(text)"))
@@ -105,7 +106,8 @@ add(
     "table: a check that computes",
     sql(
         "DROP TABLE skipped",
-        "CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL CHECK(length(hex(zeroblob(9))) > 0))",
+        "CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL "
+        "CHECK(length(hex(zeroblob(9))) > 0))",
     ),
 )
 add(
@@ -136,7 +138,8 @@ add(
     "schema: columns in another order",
     sql(
         "DROP TABLE scalar",
-        "CREATE TABLE scalar(step INTEGER NOT NULL, stage TEXT NOT NULL, name TEXT NOT NULL, value REAL, PRIMARY KEY(stage, step, name)) WITHOUT ROWID",
+        "CREATE TABLE scalar(step INTEGER NOT NULL, stage TEXT NOT NULL, name TEXT NOT NULL, "
+        "value REAL, PRIMARY KEY(stage, step, name)) WITHOUT ROWID",
     ),
 )
 add(
@@ -150,7 +153,8 @@ add(
 add(
     "schema: two tables in one place",
     sql(
-        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'head') WHERE name = 'scalar'"
+        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master "
+        "WHERE name = 'head') WHERE name = 'scalar'"
     ),
 )
 add(

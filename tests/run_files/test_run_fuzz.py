@@ -1,4 +1,4 @@
-"""Run files damaged at random: a command ends in time, in little memory, and with one sentence or an answer."""
+"""Run files damaged at random: a command ends in time, in little memory, with one sentence or an answer."""
 
 import random
 

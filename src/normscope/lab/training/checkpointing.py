@@ -116,12 +116,15 @@ def load_model(folder: str | os.PathLike[str], network: Any = None) -> nn.Module
             f"{place} is not a model of the lab: expected a config.json with model_type {MODEL_TYPE!r}"
         )
     try:
-        model = build_network(_model_config(place, network))
+        config = _model_config(place, network)
+        if network is None:
+            _check_size(place, config)
+        model = build_network(config)
     except NormscopeError as error:
         if isinstance(error, UsageError):
             raise CorruptCheckpoint(f"{place}/config.json has an unusable value: {error}") from None
         raise
-    except (TypeError, ValueError, ArithmeticError, RuntimeError, MemoryError) as error:
+    except (TypeError, ValueError, ArithmeticError, RuntimeError, OSError) as error:
         if network is not None:
             raise
         raise CorruptCheckpoint(f"{place}/config.json has an unusable value: {error}") from None
@@ -146,6 +149,14 @@ def _model_config(place: Path, network: Any) -> ModelConfig:
     known = {entry.name for entry in fields(ModelConfig)}
     values = {name: document[name] for name in known & document.keys()}
     return ModelConfig(**values | {"network": network})
+
+
+def _check_size(place: Path, config: ModelConfig) -> None:
+    """Refuse a config of a larger model than its file can hold, before that model is built."""
+    width, layers = config.d_model, config.n_layers
+    needed = max(config.vocab_size * width, layers * width * width, layers * width * config.d_ff)
+    if needed > (place / "model.safetensors").stat().st_size:  # a parameter has a byte at least
+        raise ValueError(f"its model has more than {needed} parameters, and model.safetensors fewer bytes")
 
 
 def _load_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:

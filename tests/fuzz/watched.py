@@ -69,9 +69,11 @@ def run_case(grammar: Grammar, seed: int, index: int, place: Path) -> Outcome:
         write(mutant, folder)
         forget_peak()
         before, started = resident()[0], time.process_time()
-        answer = _read(grammar, mutant, folder, outcome)
-        if index % SCANNED == 0 and grammar.scanned and not outcome.fault:
-            _scan(folder, place, answer, outcome)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a warning would be printed
+            answer = _read(grammar, mutant, folder, outcome)
+            if index % SCANNED == 0 and grammar.scanned and not outcome.fault:
+                _scan(folder, place, answer, outcome)
         outcome.seconds, outcome.memory = time.process_time() - started, resident()[1] - before
         if outcome.seconds > MOST_SECONDS or outcome.memory > MOST_BYTES:
             outcome.fault = outcome.fault or f"{outcome.seconds:.1f} s, {outcome.memory / 1e6:.0f} MB"

@@ -220,7 +220,8 @@ class Quantised(Extent):
         packed = self.file.read(self.start + first * self.quant.nbytes, self.start + last * self.quant.nbytes)
         blocks = np.frombuffer(packed, np.uint8).reshape(-1, self.quant.nbytes)
         try:
-            values = quants.dequantize(blocks, self.quant.kind)
+            with np.errstate(all="ignore"):  # a scale may be NaN or infinite: such values are counted
+                values = quants.dequantize(blocks, self.quant.kind)
         except NotImplementedError:
             raise CheckpointError(f"The gguf package cannot dequantise {self.quant.name}.") from None
         whole = np.ascontiguousarray(values, np.float32).tobytes()

@@ -198,7 +198,8 @@ def _alibi_bias(values: Values, tolerance: float) -> bool:
 
 def _whole_multiples(rest: Values, slopes: Values, known: NDArray[np.bool_], tolerance: float) -> bool:
     """Whether each row is its slope times the same integers, where they are known."""
-    scaled = rest / slopes
+    with np.errstate(over="ignore", invalid="ignore"):  # −∞ and the largest floats are left out below
+        scaled = rest / slopes
     known = known & np.isfinite(scaled) & (np.abs(scaled) < 1e6)
     scaled = np.where(known.all(axis=0), scaled, 0)
     whole = np.round(scaled)

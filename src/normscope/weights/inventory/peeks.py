@@ -52,7 +52,8 @@ def to_float64(raw: Buffer, dtype: str) -> Values:
             return np.frombuffer(raw, _NUMPY[dtype]).astype(np.float64)
     if dtype == "bfloat16":
         wide = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
-        return wide.view(np.float32).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return wide.view(np.float32).astype(np.float64)
     return np.asarray(as_tensor(raw, dtype).double().numpy(), dtype=np.float64)
 
 

@@ -39,6 +39,14 @@ class Storage:
     start: int = 0
     """Bytes to skip at the beginning: legacy files store views of storages."""
 
+    def check_kind(self, kinds: dict[tuple[str, str], str], where: str) -> None:
+        """Refuse a storage of two dtypes, which torch.load would read as the first one; `kinds` has those seen."""
+        if kinds.setdefault((where, self.key), self.dtype) != self.dtype:
+            raise CorruptCheckpoint(
+                f"{where} describes the storage {self.key[:80]!r} as {kinds[where, self.key]} and as {self.dtype}. "
+                "Save it again."
+            )
+
 
 @dataclass(frozen=True)
 class TensorRecord:

@@ -457,3 +457,11 @@ legacy(
 )
 add_file("torch legacy: half of the magic number", "step_1.pt", lambda: HEAD[:6], "damaged pickle")
 add_file("torch legacy: only the first pickles", "step_1.pt", lambda: HEAD, "damaged pickle")
+
+one(
+    "a storage of two dtypes",
+    lambda: entries(
+        (text("w"), tensor((2,))), (text("v"), tensor((2,), held=storage("0", 2, "DoubleStorage")))
+    ),
+    "as float32 and as float64",
+)

@@ -129,3 +129,11 @@ add("index: 100,000 missing tensors", sharded({f"v{i}": SHARD for i in range(100
 add("index: no weight_map", sharded(b'{"weight_map": 3}'), "no weight_map")
 add("index: nested brackets", sharded(b'{"weight_map":' + b"[" * 50_000), "too deeply")
 add("index: an absolute path", sharded({"w0": "/dev/zero"}), "not a file name")
+
+one("metadata that is not text", {"__metadata__": {"a": 4.0}, "w": entry()}, "__metadata__")
+one(
+    "values whose squares are infinite",
+    {"v": entry((2,), (0, 16), "F64"), "w": entry((2,), (16, 32), "F64")},
+    code=0,
+    data=struct.pack("<4d", 1e300, 2e300, 1e300, 2e300),
+)

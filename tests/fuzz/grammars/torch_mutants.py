@@ -211,7 +211,12 @@ def _judge(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
     found: dict[str, list[torch.Tensor]] = {}
     _flat(loaded, "", found)
     for one, values in answer.tensors.items():
-        known = [tensor for path, tensors in found.items() if one == "tensor" or path.endswith(f".{one}") for tensor in tensors]
+        known = [
+            tensor
+            for path, tensors in found.items()
+            if one == "tensor" or path.endswith(f".{one}")
+            for tensor in tensors
+        ]
         if not any(_same(tensor, values) for tensor in known):
             return f"{one[:80]!r} is {values!r:.200}, expected one of {known!r:.300}"
     return None

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [FORMAT...] --cases 10000`: a table of what became of the cases; exit code 1 for a fault."""
+"""`python -m tests.fuzz [FORMAT...] --cases 10000`: what became of the cases; exit code 1 for a fault."""
 
 import argparse
 import json
@@ -27,8 +27,11 @@ def main() -> int:
             print(json.dumps(vars(report)), flush=True)
             continue
         kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.most_common())
-        print(f"{name}: {report.cases:,} cases; {kinds}; slowest {report.slowest:.2f} s, "
-              f"most memory {report.largest / 1e6:.0f} MB; {len(report.faults)} faults", flush=True)  # fmt: skip
+        print(
+            f"{name}: {report.cases:,} cases; {kinds}; slowest {report.slowest:.2f} s, "
+            f"most memory {report.largest / 1e6:.0f} MB; {len(report.faults)} faults",
+            flush=True,
+        )
         for index, fault in list(report.faults.items())[:20]:
             print(f"  case {index}: {fault}", flush=True)
     return int(faulty)

@@ -22,8 +22,8 @@ class Values:
 class Mutant:
     """Files to write below an empty folder.
 
-    `truth` is what the grammar knows of the numbers: the values of every tensor, None for one that must not be
-    accepted; None in place of all of them if it cannot tell. A mutant that is `sound` must be accepted.
+    `truth` is what the grammar knows of the numbers: the values of every tensor, None for one that must not
+    be accepted; None in place of all of them if it cannot tell. A mutant that is `sound` must be accepted.
     """
 
     files: Mapping[str, bytes]
@@ -66,8 +66,8 @@ def by_truth(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
 class Grammar:
     """A format: how a mutant is made, how we read it, and how the answer is judged.
 
-    `judge` gets our answer, None if we refused the mutant. It returns a sentence if that is wrong, None if it is
-    right, and raises anything if it cannot tell.
+    `judge` gets our answer, None if we refused the mutant. It returns a sentence if that is wrong, None if it
+    is right, and raises anything if it cannot tell.
     """
 
     name: str

@@ -4,14 +4,70 @@ import json
 import random
 
 EXTREMES = (
-    0, 1, 2, 3, 7, 63, 64, 65, 127, 128, 255, 256, 1000, 2**15, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1,
-    2**32, 2**40, 2**53 + 1, 2**60, 2**61, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**20, 10**40,
-)  # fmt: skip
+    0,
+    1,
+    2,
+    3,
+    7,
+    63,
+    64,
+    65,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    2**15,
+    2**16 - 1,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40,
+    2**53 + 1,
+    2**60,
+    2**61,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    10**20,
+    10**40,
+)
 NAMES = (
-    "", ".", "..", "../x", "/etc/passwd", "a\0b", "\x1b[2J", "\n", "\u202e", "=1+1", "step", "w" * 999, "w" * 1001,
-    "layers.100000000000000000000.weight", "model", "optimizer", "state", "\ud800", "\udfff\ud800", "é", "e\u0301",
-    "__metadata__", "data.pkl", "a/b", "a\\b", "layer.0.w", "global_step", "ema.w", "'\"<>&", "\U0001f600" * 9,
-)  # fmt: skip
+    "",
+    ".",
+    "..",
+    "../x",
+    "/etc/passwd",
+    "a\0b",
+    "\x1b[2J",
+    "\n",
+    "\u202e",
+    "=1+1",
+    "step",
+    "w" * 999,
+    "w" * 1001,
+    "layers.100000000000000000000.weight",
+    "model",
+    "optimizer",
+    "state",
+    "\ud800",
+    "\udfff\ud800",
+    "é",
+    "e\u0301",
+    "__metadata__",
+    "data.pkl",
+    "a/b",
+    "a\\b",
+    "layer.0.w",
+    "global_step",
+    "ema.w",
+    "'\"<>&",
+    "\U0001f600" * 9,
+)
 
 
 def integer(rng: random.Random, near: int = 4, low: int = -1) -> int:
@@ -92,11 +148,37 @@ def strange_json(rng: random.Random, near: object) -> object:
     """A JSON value in the place of another."""
     if isinstance(near, int) and not isinstance(near, bool) and rng.random() < 0.6:
         return integer(rng, near)
-    return rng.choice((
-        None, True, False, 0, -1, 4.0, 1e300, "4", "", [], Pairs(), Raw("1e2"), Raw("-0"), Raw("NaN"), Raw("1.0"),
-        Raw("[" * 2000), Raw("9" * 5000), Raw('{"a":1,"a":2}'), Raw('"\\ud800"'), [near, near], [near], name(rng),
-        integer(rng), Raw("0x10"), Raw("01"), Raw("Infinity"), Raw('"\x01"'),
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            None,
+            True,
+            False,
+            0,
+            -1,
+            4.0,
+            1e300,
+            "4",
+            "",
+            [],
+            Pairs(),
+            Raw("1e2"),
+            Raw("-0"),
+            Raw("NaN"),
+            Raw("1.0"),
+            Raw("[" * 2000),
+            Raw("9" * 5000),
+            Raw('{"a":1,"a":2}'),
+            Raw('"\\ud800"'),
+            [near, near],
+            [near],
+            name(rng),
+            integer(rng),
+            Raw("0x10"),
+            Raw("01"),
+            Raw("Infinity"),
+            Raw('"\x01"'),
+        )
+    )
 
 
 def mutated_json(rng: random.Random, value: object) -> object:

@@ -2,8 +2,9 @@
 
 from ..mutant import Grammar
 from .array_mutants import GGUF, LLAMA, NPZ
+from .dcp_mutants import DCP
 from .safetensors_mutants import SAFETENSORS, SHARDS
-from .torch_mutants import DCP, LEGACY, ZIP
+from .torch_mutants import LEGACY, ZIP
 
 GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA)

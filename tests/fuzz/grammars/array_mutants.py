@@ -84,8 +84,13 @@ def _lied(rng: Random, data: bytes) -> bytes:
     start = rng.choice(
         [i for i in range(len(data) - 4) if data[i : i + 4] in (b"PK\1\2", b"PK\3\4", b"PK\5\6")]
     )
-    at, width = rng.choice({1: ((20, 4), (24, 4), (42, 4), (10, 2), (28, 2), (16, 4)), 3: ((18, 4), (22, 4), (26, 2), (8, 2)),
-                            5: ((8, 2), (10, 2), (12, 4), (16, 4))}[data[start + 2]])  # fmt: skip
+    at, width = rng.choice(
+        {
+            1: ((20, 4), (24, 4), (42, 4), (10, 2), (28, 2), (16, 4)),
+            3: ((18, 4), (22, 4), (26, 2), (8, 2)),
+            5: ((8, 2), (10, 2), (12, 4), (16, 4)),
+        }[data[start + 2]]
+    )
     old = int.from_bytes(data[start + at : start + at + width], "little")
     changed[start + at : start + at + width] = (integer(rng, old) % 256**width).to_bytes(width, "little")
     return bytes(changed)
@@ -205,10 +210,17 @@ def _llama(rng: Random) -> Mutant:
     content = head + body
     truth = None
     if not odd and version == 0:
-        truth = {"tok_embeddings.weight": Values((vocab, dim), body[: 4 * vocab * dim], "float32"),
-                 "norm.weight": Values((dim,), body[-4 * (dim + 2 * seq + (0 if shared else vocab * dim)) :][: 4 * dim])}  # fmt: skip
-    return Mutant({"step_1.bin": content if rng.random() > odd else damaged(rng, content, 2)}, truth,
-                  sound=truth is not None)  # fmt: skip
+        truth = {
+            "tok_embeddings.weight": Values((vocab, dim), body[: 4 * vocab * dim], "float32"),
+            "norm.weight": Values(
+                (dim,), body[-4 * (dim + 2 * seq + (0 if shared else vocab * dim)) :][: 4 * dim]
+            ),
+        }
+    return Mutant(
+        {"step_1.bin": content if rng.random() > odd else damaged(rng, content, 2)},
+        truth,
+        sound=truth is not None,
+    )
 
 
 def _judge_llama(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:

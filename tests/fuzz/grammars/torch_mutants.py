@@ -1,4 +1,4 @@
-"""PyTorch's pickles in archives and in legacy files, judged by torch.load; distributed checkpoints by their own truth."""
+"""PyTorch's archives and legacy files, judged by torch.load."""
 
 import io
 import pickletools
@@ -7,10 +7,8 @@ import zipfile
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import torch
 
-from ...checkpoints.hostile import dcp_folders as dcp
 from ...checkpoints.hostile.pickles import (
     DICT,
     LIST,
@@ -27,14 +25,23 @@ from ...checkpoints.hostile.pickles import (
     storage,
     tensor,
     text,
-)  # fmt: skip
+)
 from ..checkpoints_read import read_folder
 from ..mutant import Answer, Grammar, Mutant, Undecided, Values
 from ..mutations import damaged, name
 from ..mutations import integer as strange
 
-_KINDS = {"FloatStorage": 4, "DoubleStorage": 8, "HalfStorage": 2, "BFloat16Storage": 2, "LongStorage": 8,
-          "ByteStorage": 1, "BoolStorage": 1, "ComplexFloatStorage": 8, "NoStorage": 4}  # fmt: skip
+_KINDS = {
+    "FloatStorage": 4,
+    "DoubleStorage": 8,
+    "HalfStorage": 2,
+    "BFloat16Storage": 2,
+    "LongStorage": 8,
+    "ByteStorage": 1,
+    "BoolStorage": 1,
+    "ComplexFloatStorage": 8,
+    "NoStorage": 4,
+}
 _KEYS = (
     "model",
     "state_dict",
@@ -50,29 +57,28 @@ _KEYS = (
 )
 
 
-def _number(rng: Random, near: int, strangeness: float) -> int:
+def odd_number(rng: Random, near: int, strangeness: float) -> int:
     return strange(rng, near) if rng.random() < strangeness else near
 
 
 def _tensor(rng: Random, odd: float) -> bytes:
-    shape = [_number(rng, rng.randrange(1, 4), odd) for _ in range(rng.randrange(4))]
+    shape = [odd_number(rng, rng.randrange(1, 4), odd) for _ in range(rng.randrange(4))]
     if rng.random() < odd / 4:
         shape = [1] * rng.choice((63, 64, 65, 300))
     strides, step = [], 1
     for size in reversed(shape):
-        strides.insert(0, _number(rng, step, odd))
+        strides.insert(0, odd_number(rng, step, odd))
         step = step * size if abs(step * size) < 2**70 else 1
     if rng.random() < 0.2:
         rng.shuffle(strides)
     held = storage(
         rng.choice("012"),
-        _number(rng, 32, odd),
+        odd_number(rng, 32, odd),
         rng.choice(list(_KINDS)) if rng.random() < 0.4 else "FloatStorage",
     )
-    found = tensor(shape, strides, _number(rng, rng.randrange(3), odd), held)
+    found = tensor(shape, strides, odd_number(rng, rng.randrange(3), odd), held)
     if rng.random() < 0.15:
-        call = named("torch._utils", "_rebuild_parameter") + MARK + found + b"\x89" + DICT + TUPLE + REDUCE
-        return call
+        return named("torch._utils", "_rebuild_parameter") + MARK + found + b"\x89" + DICT + TUPLE + REDUCE
     return found
 
 
@@ -83,8 +89,10 @@ def _value(rng: Random, odd: float, depth: int, memo: list[int]) -> bytes:
     if kind < 6 or depth > 4:
         made = _tensor(rng, odd)
     elif kind < 9:
-        pairs = [(text(rng.choice(_KEYS) if rng.random() > odd else name(rng)), _value(rng, odd, depth + 1, memo))
-                 for _ in range(rng.randrange(1, 4))]  # fmt: skip
+        pairs = [
+            (text(rng.choice(_KEYS) if rng.random() > odd else name(rng)), _value(rng, odd, depth + 1, memo))
+            for _ in range(rng.randrange(1, 4))
+        ]
         made = (named("collections", "OrderedDict") + b")" + REDUCE if rng.random() < 0.4 else DICT) + MARK
         made += b"".join(key + value for key, value in pairs) + SETITEMS
     elif kind == 9:
@@ -92,8 +100,17 @@ def _value(rng: Random, odd: float, depth: int, memo: list[int]) -> bytes:
             LIST + MARK + b"".join(_value(rng, odd, depth + 1, memo) for _ in range(rng.randrange(3))) + b"e"
         )
     elif kind == 10:
-        made = rng.choice((integer(strange(rng)), b"N", b"\x88", b"G" + struct.pack(">d", 1.5), text(name(rng)),
-                           named("argparse", "Namespace") + b")" + b"\x81", b"}" * 2 + b"0"))  # fmt: skip
+        made = rng.choice(
+            (
+                integer(strange(rng)),
+                b"N",
+                b"\x88",
+                b"G" + struct.pack(">d", 1.5),
+                text(name(rng)),
+                named("argparse", "Namespace") + b")" + b"\x81",
+                b"}" * 2 + b"0",
+            )
+        )
     else:
         made = MARK + b"".join(_value(rng, odd, depth + 1, memo) for _ in range(rng.randrange(3))) + TUPLE
     if rng.random() < 0.3:
@@ -114,8 +131,11 @@ def _body(rng: Random, odd: float) -> bytes:
 
 
 def _storages(rng: Random, odd: float) -> dict[str, bytes]:
-    return {key: rng.randbytes(256 if rng.random() > odd / 2 else rng.choice((0, 8, 100, 128, 300))) for key in "012"
-            if rng.random() > odd / 10}  # fmt: skip
+    return {
+        key: rng.randbytes(256 if rng.random() > odd / 2 else rng.choice((0, 8, 100, 128, 300)))
+        for key in "012"
+        if rng.random() > odd / 10
+    }
 
 
 def _zip(rng: Random) -> Mutant:
@@ -167,8 +187,9 @@ def _legacy(rng: Random) -> Mutant:
     data = buffer.getvalue()
     if odd and rng.random() < 0.6:
         data = _one_operation(rng, data)
-    return Mutant({"step_1.pt": damaged(rng, data, rng.randrange(1, 4)) if rng.random() < odd else data},
-                  sound=not odd)  # fmt: skip
+    return Mutant(
+        {"step_1.pt": damaged(rng, data, rng.randrange(1, 4)) if rng.random() < odd else data}, sound=not odd
+    )
 
 
 def _one_operation(rng: Random, data: bytes) -> bytes:
@@ -177,8 +198,10 @@ def _one_operation(rng: Random, data: bytes) -> bytes:
     for _ in range(5):
         found = list(pickletools.genops(data[start:]))
         ends = [position for _, _, position in found[1:]] + [found[-1][2] + 1]
-        places += [(start + position, start + end, op.name, argument)
-                   for (op, argument, position), end in zip(found, ends, strict=True)]  # fmt: skip
+        places += [
+            (start + position, start + end, op.name, argument)
+            for (op, argument, position), end in zip(found, ends, strict=True)
+        ]
         start += ends[-1]
     begin, end, kind, argument = rng.choice(places)
     how = rng.randrange(4)
@@ -229,66 +252,5 @@ def _same(tensor: torch.Tensor, values: Values) -> bool:
     return not values.data or bytes(flat.view(torch.uint8).numpy()) == values.data
 
 
-def _dcp(rng: Random) -> Mutant:
-    """Chunks of tensors: overlapping, missing, shared, of other sizes than their archives."""
-    odd = rng.choice((0.0, 0.1, 0.3))
-    file, state, stored = b"", [], []
-    truth: dict[str, Values | None] = {}
-    for key in ("w", "layer.0.b"):
-        rows, columns, cut = rng.randrange(2, 5), rng.randrange(1, 4), 1
-        array = np.frombuffer(rng.randbytes(4 * rows * columns), "<f4").reshape(rows, columns)
-        listed, exact = b"", True
-        for first, last in ((0, cut), (cut, rows)):
-            part = archive(tensor((last - first, columns), (columns, 1), 0, storage("0", (last - first) * columns)),
-                           {"0": array[first:last].tobytes()})  # fmt: skip
-            at, offset, length = (first, 0), len(file), len(part)
-            size = (last - first, columns)
-            file += part
-            if rng.random() < odd:
-                at = (_number(rng, first, 0.5), _number(rng, 0, 0.2))
-            if rng.random() < odd:
-                size = (_number(rng, last - first, 0.5), _number(rng, columns, 0.2))
-            if rng.random() < odd:
-                offset, length = _number(rng, offset, 0.5), _number(rng, length, 0.5)
-            same = (at, size, offset, length) == (
-                (first, 0),
-                (last - first, columns),
-                len(file) - len(part),
-                len(part),
-            )
-            exact = exact and same
-            repeat = 2 if rng.random() < odd / 3 else 1
-            exact = exact and repeat == 1
-            listed += dcp.chunk(at, size) * repeat
-            if rng.random() > odd / 6:
-                stored.append((dcp.index(key, at), dcp.place(offset, length, "__0_0.distcp")))
-        shape = tuple(_number(rng, size, odd / 2) for size in array.shape)
-        dtype = named(
-            "torch", rng.choice(("float32", "float16", "nonsense")) if rng.random() < odd / 3 else "float32"
-        )
-        state.append((text(key), dcp.described(shape, listed, dtype)))
-        truth[key] = (
-            Values(array.shape, array.tobytes(), "float32") if exact and shape == array.shape else None
-        )
-    content = dcp.metadata(entries(*state), entries(*stored))
-    if rng.random() < odd:
-        which = rng.random() < 0.7
-        content, file = (damaged(rng, content), file) if which else (content, damaged(rng, file))
-        truth = {}
-    return Mutant({"step_1/.metadata": content, "step_1/__0_0.distcp": file}, truth or None, sound=not odd)
-
-
-def _judge_dcp(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
-    """A tensor that lies about its parts may still be read if the lie changes nothing: its bytes decide."""
-    if answer is None or mutant.truth is None:
-        raise Undecided
-    for one, values in answer.tensors.items():
-        right = mutant.truth.get(one)
-        if right is not None and (values.shape, values.data) != (right.shape, right.data):
-            return f"{one!r} is {values!r:.200}, expected {right!r:.200}"
-    return None
-
-
 ZIP = Grammar("torch zip", _zip, read_folder, _judge)
 LEGACY = Grammar("torch legacy", _legacy, read_folder, _judge)
-DCP = Grammar("dcp", _dcp, read_folder, _judge_dcp)

@@ -463,5 +463,5 @@ one(
     lambda: entries(
         (text("w"), tensor((2,))), (text("v"), tensor((2,), held=storage("0", 2, "DoubleStorage")))
     ),
-    "as float32 and as float64",
+    "as 'FloatStorage' and as 'DoubleStorage'",
 )

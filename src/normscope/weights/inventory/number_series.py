@@ -184,8 +184,7 @@ def alibi_slopes(heads: int) -> Values:
 
 
 def _alibi(values: Values, tolerance: float) -> bool:
-    with np.errstate(over="ignore"):
-        return bool(np.all(np.abs(np.abs(values) / alibi_slopes(values.size) - 1) <= tolerance))
+    return np.allclose(np.abs(values), alibi_slopes(values.size), rtol=tolerance, atol=0)
 
 
 def _alibi_bias(values: Values, tolerance: float) -> bool:
@@ -197,13 +196,12 @@ def _alibi_bias(values: Values, tolerance: float) -> bool:
     return any(_whole_multiples(rest, slopes, rest > masked, tolerance) for masked in _MASKED)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # −∞ and the largest floats are not known
 def _whole_multiples(rest: Values, slopes: Values, known: NDArray[np.bool_], tolerance: float) -> bool:
     """Whether each row is its slope times the same integers, where they are known."""
-    with np.errstate(over="ignore", invalid="ignore"):  # −∞ and the largest floats are left out below
-        scaled = rest / slopes
+    scaled = rest / slopes
     known = known & np.isfinite(scaled) & (np.abs(scaled) < 1e6)
-    scaled = np.where(known.all(axis=0), scaled, 0)
-    whole = np.round(scaled)
+    whole = np.round(scaled := np.where(known.all(axis=0), scaled, 0))
     near = np.abs(scaled - whole) <= 4 * tolerance * np.maximum(1, np.abs(whole))
     varied = int(np.ptp(whole)) >= min(_FEWEST, rest.shape[1]) - 1
     return varied and bool(near.all() and np.all(whole == whole[0]))

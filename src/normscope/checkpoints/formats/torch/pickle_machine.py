@@ -24,6 +24,7 @@ from normscope.checkpoints.formats.torch.pickle_values import (
     OPCODE,
     PAIR,
     CallRecord,
+    Global,
     Persistent,
     Pickle,
     PickleMachine,
@@ -218,6 +219,18 @@ def _scalar_operations() -> dict[bytes, _Operation]:
     }
 
 
+def _persistent(m: PickleMachine) -> None:
+    """The storage of a tensor; of one with two classes torch.load would use the first for both."""
+    key = m.stack.pop()
+    if isinstance(key, tuple) and len(key) > 2 and isinstance(key[1], Global) and isinstance(key[2], str):
+        known = m.storage_classes.setdefault(key[2], key[1].name)
+        if known != key[1].name:
+            raise CorruptCheckpoint(
+                f"the storage {key[2][:80]!r} is described as {known[:80]!r} and as {key[1].name[:80]!r}"
+            )
+    m.push(Persistent(key))
+
+
 def _structure_operations() -> dict[bytes, _Operation]:
     return {
         b"]": lambda m: _sequence(m, []),
@@ -242,7 +255,7 @@ def _structure_operations() -> dict[bytes, _Operation]:
         b"o": _obj,
         b"b": _build,
         b"\x93": _stack_global,
-        b"Q": lambda m: m.push(Persistent(m.stack.pop())),
+        b"Q": _persistent,
     }
 
 

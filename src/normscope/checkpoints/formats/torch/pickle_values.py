@@ -68,6 +68,7 @@ class PickleMachine:
         self.data, self.position, self.budget = data, position, budget
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.storage_classes: dict[str, str] = {}
         self.globals: list[Global] = []
 
     def take(self, count: int) -> memoryview:

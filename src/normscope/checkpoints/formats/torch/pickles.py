@@ -241,21 +241,20 @@ def _open_models(parts: Sequence[_PickledModel]) -> Checkpoint:
     extents: dict[str, Extent] = {}
     skipped: dict[str, str] = {}
     views: defaultdict[tuple[str, str], set[tuple[int, int, TensorRecord]]] = defaultdict(set)
-    kinds: dict[tuple[str, str], str] = {}
     for file, state, locate in parts:
         skipped.update(state.skipped)
         for name, record in state.tensors.items():
-            record.storage.check_kind(kinds, file.name)
             if record.repeats:
                 skipped[name] = "an expanded view: it repeats elements"
                 continue
             extents[name], low, high = _locate_tensor(file, name, record, locate)
             tensors[name] = Tensor(name, record.shape, record.dtype, (file.name, record))
             views[file.name, record.storage.key].add((low, high, record))
+    step = _stored_step(parts)
     buffers = frozenset(name for _, state, _ in parts for name in state.buffers)
     networks = tuple(dict.fromkeys(key for _, state, _ in parts for key in state.networks))
     parameters = frozenset(name for _, state, _ in parts for name in state.parameters)
-    extras = Extras(skipped, _stored_step(parts), _overlap_notes(views), buffers, networks, parameters)
+    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters)
     return TableCheckpoint("pytorch", [part[0] for part in parts], tensors, extents, extras)
 
 

@@ -39,14 +39,6 @@ class Storage:
     start: int = 0
     """Bytes to skip at the beginning: legacy files store views of storages."""
 
-    def check_kind(self, kinds: dict[tuple[str, str], str], where: str) -> None:
-        """Refuse a storage of two dtypes: torch.load would use the first one. `kinds` has those seen."""
-        if kinds.setdefault((where, self.key), self.dtype) != self.dtype:
-            raise CorruptCheckpoint(
-                f"{where} describes the storage {self.key[:80]!r} as {kinds[where, self.key]} "
-                f"and as {self.dtype}. Save it again."
-            )
-
 
 @dataclass(frozen=True)
 class TensorRecord:

@@ -41,7 +41,7 @@ class LinkedPackage:
         self.path(name).write_text(text)
 
     def compile_kernel(self, *flags, source=None):
-        """Compile the kernel into the copy, from another text of _kernel.c or _lanes.h ({name: text}) if given."""
+        """Compile the kernel into the copy; `source` gives its files another text ({name: text})."""
         for name, text in (source or {}).items():
             self.replace(KERNEL.with_name(name), text)
         built = self.path(KERNEL.with_name("_kernel.abi3.so"))

@@ -1,4 +1,6 @@
-"""The angle of one step against a walk of averaged gradients; sums over updates against the updates one by one."""
+"""The angle of one step against a walk of averaged gradients; sums over updates against the updates."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def test_momentum_makes_a_walk_faster_than_its_steps(beta):
 def one_by_one(edges, lr, decay):
     """kept, Σ η and Σ η² of every interval, update after update; each loses what decays after it."""
     rows = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise(edges):
         kept, first, second = 1.0, 0.0, 0.0
         for step in range(int(start), int(end)):
             eta = lr(step + 0.5)

@@ -12,6 +12,7 @@ from normscope.theory.measures.measures import group
 from normscope.theory.measures.run_summary import constant_tensors, summarise
 from normscope.theory.measures.series_set import series
 from normscope.weights.scan.scan import scan
+from tests.conftest import save_series
 
 
 @pytest.fixture
@@ -55,6 +56,19 @@ def test_totals_are_the_definitions(run, states, measure, scope):
     ]
     assert found.steps.tolist() == steps[needs_previous:]
     np.testing.assert_allclose(found.values, expected, rtol=1e-6, atol=1e-4 * float(vectors[0].norm()))
+
+
+def test_non_finite_values_have_a_measure_of_their_own(tmp_path):
+    """Counts that no other column has, different in every tensor and step."""
+    states = {step: {name: torch.randn(50) for name in ("h.0.w.weight", "h.1.w.weight")} for step in (10, 20)}
+    states[10]["h.0.w.weight"][:3] = float("nan")
+    states[20]["h.0.w.weight"][:5] = float("inf")
+    states[20]["h.1.w.weight"][7:9] = float("-inf")
+    with scan(save_series(tmp_path / "series", states), tmp_path / "run.db") as run:
+        found = [each.values.tolist() for each in series(run, "nonfinite", by="tensor", scope="all")]
+        (total,) = series(run, "nonfinite", scope="all")
+    assert found == [[3, 5], [0, 2]]
+    assert total.values.tolist() == [3, 7]
 
 
 @pytest.mark.parametrize("by", ["layer", "role", "tensor", "component"])

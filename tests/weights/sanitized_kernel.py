@@ -3,7 +3,7 @@
     python -m tests.weights.sanitized_kernel [FOLDER]
 
 AddressSanitizer stops at a read or write outside an array, UndefinedBehaviorSanitizer at signed overflow, bad
-shifts, misaligned access and null pointers. The build is in a folder of its own (build/sanitize). Tests run once for
+shifts, misaligned access and null pointers. The build is in build/sanitize. Tests run once for
 each instruction set; one that this processor does not have is left out, and named.
 """
 

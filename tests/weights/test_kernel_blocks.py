@@ -1,4 +1,4 @@
-"""What happens between blocks, at the ends of arrays and to single non-finite values: torch and the kernel agree."""
+"""Between blocks, at the ends of arrays, at single non-finite values: torch and the kernel agree."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def placed(part, offset):
 @pytest.mark.parametrize("dtype", WIDTHS)
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_any_address_and_any_end(dtype, offset):
-    """Nothing is assumed of alignment, and nothing behind the end is read (under a sanitizer, this would stop)."""
+    """Nothing is assumed of alignment; nothing behind the end is read (a sanitizer would stop here)."""
     for size in (1, 15, 16, 17, 127, 128, 129, 513, 4095, 4097):
         parts = [raw(draw(dtype, size, seed)) for seed in range(3)]
         there = [placed(part, offset) for part in parts]

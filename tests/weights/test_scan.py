@@ -255,6 +255,24 @@ def test_non_finite_values_are_counted(tmp_path, states):
     assert sum(row["nonfinite"] for row in found.values()) == 3
 
 
+def test_non_finite_values_in_several_blocks_and_only_in_the_first_checkpoint(tmp_path):
+    """All blocks are counted; what θ₀ lacks is left out of ⟨θ₀, θ⟩ and of nothing else."""
+    torch.manual_seed(0)
+    states = {step: {"h.0.mlp.weight": torch.randn(200, 150)} for step in (0, 10, 20)}
+    clean = {step: state["h.0.mlp.weight"].double().flatten() for step, state in states.items()}
+    bad = torch.tensor([0, 4_096, 9_000, 9_001, 20_000, 29_999])
+    states[0]["h.0.mlp.weight"].view(-1)[bad] = float("nan")
+    scan(save_series(tmp_path / "series", states), tmp_path / "run.db").close()
+    found = {key[0]: row for key, row in rows_of(tmp_path / "run.db").items()}
+    assert {step: row["nonfinite"] for step, row in found.items()} == {0: 6, 10: 0, 20: 0}
+    known = torch.ones(30_000, dtype=torch.bool)
+    known[bad] = False
+    for step in (10, 20):
+        assert found[step]["sumsq"] == pytest.approx(float(clean[step] @ clean[step]), rel=1e-6)
+        expected = float(clean[0][known] @ clean[step][known])
+        assert found[step]["dot_init"] == pytest.approx(expected, abs=1e-2)
+
+
 def test_stages_stay_apart(tmp_path):
     folder = tmp_path / "series"
     folder.mkdir()

@@ -18,7 +18,8 @@
  *
  * The fast path is in _lanes.h, which is included once per instruction set; the best one that
  * the processor has is chosen at import. It needs GCC or Clang, because lanes are
- * types of their vector extension. Only the last section depends on Python.
+ * types of their vector extension. Sources that are files, mapped or read, are in _chain.h, and what happens if
+ * one becomes shorter in _guard.h. Only those and the last section depend on Python.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -170,97 +171,8 @@ static void fill_f8(DType dtype, int mantissa, int bias, int fnuz) {
 
 /* ---- Python ---- */
 
-/* Borrow a buffer and set *at to its address, or to NULL for None. Returns 0 on error. */
-static int borrow(PyObject *from, Py_buffer *view, const char **at) {
-    *at = NULL;
-    if (from == Py_None) return 1;
-    if (PyObject_GetBuffer(from, view, PyBUF_SIMPLE) < 0) return 0;
-    *at = view->buf ? view->buf : "";
-    return 1;
-}
-
-/* chain(dtype, initial, previous, buffers, wanted, block, totals): sum the same stretch of a tensor in
- * several checkpoints, without returning to Python in between.
- *
- * `block` bytes of all buffers are summed before the next block, so that the predecessor and the
- * first checkpoint are still in the cache. For each buffer whose mark in `wanted` is 1, the six sums
- * of the block are added to the next row of `totals`. If `previous` is None, the first buffer has no
- * predecessor; if `initial` is None, the first buffer is the initial one. */
-typedef struct { const char *initial, *previous, **at; Py_ssize_t count, size, block; const char *wanted; } Chain;
-
-static void walk_chain(DType dtype, const Chain *c, double *totals) {
-    for (Py_ssize_t start = 0; start < c->size; start += c->block) {
-        size_t bytes = (size_t)(c->size - start < c->block ? c->size - start : c->block);
-        const char *first = c->initial ? c->initial : c->at[0], *before = c->previous;
-        double *to = totals;
-        for (Py_ssize_t k = 0; k < c->count; before = c->at[k++]) {
-            if (!c->wanted[k]) continue;
-            for (size_t line = 0; k + 1 < c->count && line < AHEAD && line < bytes; line += 64)
-                __builtin_prefetch(c->at[k + 1] + start + line);
-            Sums s = {0};
-            walk(dtype, c->at[k] + start, before ? before + start : NULL, first + start, bytes / WIDTH[dtype], &s);
-            to[0] += s.sumsq; to[1] += s.dot; to[2] += s.sumsq_delta; to[3] += s.dot_init;
-            if (s.absmax > to[4]) to[4] = s.absmax;
-            to[5] += (double)s.nonfinite;
-            to += 6;
-        }
-    }
-}
-
-/* What is wrong with the arguments of chain, or NULL. `views` are of initial, previous and the buffers. */
-static const char *fault(int dtype, const Chain *c, const Py_buffer *views, Py_ssize_t wanted, Py_ssize_t rows) {
-    if (dtype < 0 || dtype >= DTYPES) return "unknown dtype number";
-    if (!c->count || wanted != c->count) return "expected one mark in wanted for each buffer";
-    for (Py_ssize_t k = 0; k < c->count; k++) {
-        if (!c->at[k]) return "a buffer may not be None";
-        rows -= c->wanted[k] ? 6 * (Py_ssize_t)sizeof(double) : 0;
-    }
-    if (rows < 0) return "totals has too few rows";
-    for (Py_ssize_t k = 0; k < c->count + 2; k++)
-        if (views[k].obj && views[k].len != c->size) return "the arrays differ in length";
-    if (c->size % (Py_ssize_t)WIDTH[dtype] || c->block < 1 || c->block % (Py_ssize_t)WIDTH[dtype])
-        return "expected a whole number of elements";
-    return NULL;
-}
-
-static PyObject *chain(PyObject *self, PyObject *args) {
-    (void)self;
-    int dtype, failed = 0;
-    PyObject *initial, *previous, *buffers;
-    Py_buffer wanted, totals;
-    Chain c = {0};
-    if (!PyArg_ParseTuple(args, "iOOOy*nw*:chain", &dtype, &initial, &previous, &buffers, &wanted, &c.block, &totals))
-        return NULL;
-    Py_ssize_t count = PySequence_Size(buffers), taken = 0;
-    Py_buffer *views = count < 0 ? NULL : PyMem_Calloc((size_t)count + 2, sizeof *views);
-    const char **at = count < 0 ? NULL : PyMem_Calloc((size_t)count + 2, sizeof *at);
-    if (count >= 0 && (!views || !at)) PyErr_NoMemory();
-    failed = !views || !at;
-    for (; !failed && taken < count + 2; taken++) {
-        PyObject *from = taken == 0 ? initial : taken == 1 ? previous : PySequence_GetItem(buffers, taken - 2);
-        failed = !from || !borrow(from, &views[taken], &at[taken]);
-        if (taken >= 2) Py_XDECREF(from); /* the view keeps it alive */
-        if (failed) break;
-    }
-    if (!failed) {
-        c.initial = at[0]; c.previous = at[1]; c.at = at + 2; c.count = count;
-        c.size = count ? views[2].len : 0; c.wanted = wanted.buf;
-        const char *why = fault(dtype, &c, views, wanted.len, totals.len);
-        if (why) { PyErr_SetString(PyExc_ValueError, why); failed = 1; }
-    }
-    if (!failed) {
-        Py_BEGIN_ALLOW_THREADS
-        walk_chain((DType)dtype, &c, totals.buf);
-        Py_END_ALLOW_THREADS
-    }
-    for (Py_ssize_t k = 0; k < taken; k++) if (at[k]) PyBuffer_Release(&views[k]);
-    PyMem_Free(views);
-    PyMem_Free((void *)at);
-    PyBuffer_Release(&wanted);
-    PyBuffer_Release(&totals);
-    if (failed) return NULL;
-    Py_RETURN_NONE;
-}
+#include "_guard.h"
+#include "_chain.h"
 
 /* sums_many(work, out): the sums of many arrays, given by address, in one call.
  *
@@ -319,7 +231,7 @@ static PyObject *copy_many(PyObject *self, PyObject *args) {
 
 static PyMethodDef METHODS[] = {
     {"chain", chain, METH_VARARGS,
-     "chain(dtype, initial, previous, buffers, wanted, block, totals): sums along several checkpoints"},
+     "chain(dtype, initial, previous, sources, wanted, block, totals, scratch): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
     {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
     {"places", places, METH_VARARGS, "places(tensors, dtypes, out): where each tensor of a list is"},
@@ -345,8 +257,10 @@ PyMODINIT_FUNC PyInit__kernel(void) {
     fill_f8(F8_E5M2FNUZ, 2, 16, 1);
     for (int i = 0; i < ASKED; i++)
         if (!names[i] && !(names[i] = PyUnicode_InternFromString(QUESTIONS[i]))) return NULL;
+    if (!unreadable && !(unreadable = PyErr_NewException("normscope.weights.sums._kernel.Unreadable", NULL, NULL))) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
-    if (module && PyModule_AddStringConstant(module, "INSTRUCTION_SET", instruction_set) < 0) {
+    if (module && (PyModule_AddStringConstant(module, "INSTRUCTION_SET", instruction_set) < 0 ||
+                   PyModule_AddObjectRef(module, "Unreadable", unreadable) < 0)) {
         Py_DECREF(module);
         return NULL;
     }

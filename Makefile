@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 TORCH  := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
-KERNEL := src/normscope/weights/sums/_kernel.c src/normscope/weights/sums/_lanes.h src/normscope/weights/sums/_live.h
+KERNEL := src/normscope/weights/sums/_kernel.c $(wildcard src/normscope/weights/sums/_*.h)
 CORES  := $(shell nproc 2>/dev/null || echo 2)
 
 # Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.

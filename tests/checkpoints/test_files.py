@@ -66,8 +66,12 @@ def test_a_file_that_shrinks_or_changes_is_an_error_not_a_crash(tmp_path, data):
     with pytest.raises(CorruptCheckpoint, match="shorter"):
         file.read(5000, 6000)
     file.close()
-    with pytest.raises(CheckpointError, match="changed"):
+    with pytest.raises(CorruptCheckpoint, match="shorter"):
         file.read(0, 10)
+    file.path.write_bytes(data + b"more")
+    for call in (lambda: file.read(0, 10), lambda: file.borrow(0, 10), file.check_unchanged):
+        with pytest.raises(CheckpointError, match="changed"):
+            call()
 
 
 def test_a_missing_file(tmp_path):

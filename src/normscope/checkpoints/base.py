@@ -69,6 +69,13 @@ class File(abc.ABC):
     def read(self, start: int, stop: int) -> Buffer:
         """All of the bytes start … stop−1; if the file is too short, CorruptCheckpoint."""
 
+    def borrow(self, start: int, stop: int) -> Buffer:
+        """Like `read`, perhaps from mapped memory: only for the kernel, which survives if it is lost."""
+        return self.read(start, stop)
+
+    def check_unchanged(self) -> None:  # noqa: B027
+        """Raise CheckpointError if the file has been replaced or changed since it was opened."""
+
     def check_range(self, start: int, stop: int) -> None:
         """Raise CorruptCheckpoint unless the file has all of the bytes start … stop−1."""
         if not 0 <= start <= stop <= self.size:
@@ -86,7 +93,7 @@ class File(abc.ABC):
 
     @property
     def zero_copy(self) -> bool:
-        """Whether `read` borrows from mapped memory, so that a long read costs no copy."""
+        """Whether `borrow` lends mapped memory, so that a long one costs no copy."""
         return False
 
     @property
@@ -155,8 +162,15 @@ class Checkpoint(abc.ABC):
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
 
+    def borrow(self, name: str, start: int, stop: int) -> Buffer:
+        """Like `read`, perhaps from mapped memory: only for the kernel, which survives if it is lost."""
+        return self.read(name, start, stop)
+
+    def check_unchanged(self) -> None:  # noqa: B027
+        """Raise CheckpointError if one of its files has been replaced or changed since it was opened."""
+
     def zero_copy(self, name: str) -> bool:
-        """Whether reads of the tensor borrow from mapped memory, so that a long one costs no copy."""
+        """Whether `borrow` lends mapped memory, so that a long one costs no copy."""
         return False
 
     def read_granularity(self, name: str) -> int:

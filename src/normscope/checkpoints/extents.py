@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -31,12 +31,16 @@ class Extent(abc.ABC):
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor."""
 
+    def borrow(self, start: int, stop: int) -> Buffer:
+        """Same as Checkpoint.borrow."""
+        return self.read(start, stop)
+
     def drop(self, start: int, stop: int) -> None:  # noqa: B027
         """Hint that these bytes will not be read again, so that their memory can be released."""
 
     @property
     def zero_copy(self) -> bool:
-        """Whether reads borrow from mapped memory, except for a few at the seams of parts."""
+        """Whether `borrow` lends mapped memory, except for a few ranges at the seams of parts."""
         return False
 
     @property
@@ -63,6 +67,10 @@ class OffsetExtent(Extent):
     def read(self, start: int, stop: int) -> Buffer:
         """Read from `base`."""
         return self.base.read(self.offset + start, self.offset + stop)
+
+    def borrow(self, start: int, stop: int) -> Buffer:
+        """Borrow from `base`."""
+        return self.base.borrow(self.offset + start, self.offset + stop)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop the bytes in `base`."""
@@ -245,13 +253,24 @@ class TableCheckpoint(Checkpoint):
 
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Same as Extent.read; whatever a damaged file makes it raise, the error names the file."""
-        extent = self._extents[name]
+        return self._from(self._extents[name].read, start, stop)
+
+    def borrow(self, name: str, start: int, stop: int) -> Buffer:
+        """Same as Extent.borrow, with the errors of `read`."""
+        return self._from(self._extents[name].borrow, start, stop)
+
+    def _from(self, method: Callable[[int, int], Buffer], start: int, stop: int) -> Buffer:
         try:
-            return extent.read(start, stop)
+            return method(start, stop)
         except NormscopeError:
             raise
         except Exception as error:
             raise unreadable(self._where, error) from error
+
+    def check_unchanged(self) -> None:
+        """Check every file."""
+        for file in self._files:
+            file.check_unchanged()
 
     def zero_copy(self, name: str) -> bool:
         """Same as Extent.zero_copy."""

@@ -21,7 +21,7 @@ from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global
 from normscope.checkpoints.formats.torch.pickles import read_single, read_single_value
 from normscope.checkpoints.limits import AXES, limits
 from normscope.checkpoints.slot_names import STEP_KEYS
-from normscope.checkpoints.storage.local import PartFile
+from normscope.checkpoints.storage.part_file import PartFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 METADATA = ".metadata"
@@ -138,6 +138,10 @@ class _Chunk(Extent):
     def read(self, start: int, stop: int) -> Buffer:
         """Read from the one tensor in the archive."""
         return self._open().read(start, stop)
+
+    def borrow(self, start: int, stop: int) -> Buffer:
+        """Borrow from the one tensor in the archive."""
+        return self._open().borrow(start, stop)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop the bytes of the one tensor in the archive."""

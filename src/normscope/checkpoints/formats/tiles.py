@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from normscope.checkpoints.base import Buffer
-from normscope.checkpoints.extents import Extent, element_type
+from normscope.checkpoints.extents import ByteRange, Extent, element_type
 from normscope.errors import CorruptCheckpoint
 
 _WORK = 1_000_000
@@ -32,7 +32,7 @@ class Tile:
 class TiledExtent(Extent):
     """Tiles that cover a tensor of `shape`, whose elements have `width` bytes.
 
-    A range inside one tile of full rows is read from that tile without a copy. Any other range is
+    A range inside one tile of full rows is borrowed from that tile without a copy. Any other range is
     assembled from the rows of the first axis that cover it.
     """
 
@@ -42,17 +42,35 @@ class TiledExtent(Extent):
 
     def read(self, start: int, stop: int) -> Buffer:
         """Read from one tile if it contains the whole range, else assemble rows of several."""
+        inside = self._tile_around(start, stop)
+        return (
+            inside.base.read(inside.offset, inside.offset + stop - start)
+            if inside
+            else self._joined(start, stop)
+        )
+
+    def borrow(self, start: int, stop: int) -> Buffer:
+        """Borrow from one tile if it contains the whole range."""
+        inside = self._tile_around(start, stop)
+        if inside is None:
+            return self._joined(start, stop)
+        return inside.base.borrow(inside.offset, inside.offset + stop - start)
+
+    def _tile_around(self, start: int, stop: int) -> ByteRange | None:
+        """The range in the tile of full rows that contains all of it."""
+        row = math.prod(self.shape[1:]) * self.width
+        for tile in self._near(start // row, -(-stop // row)) if start < stop else ():
+            base = tile.offsets[0] * row if self.shape else 0
+            full = tile.sizes[1:] == self.shape[1:]
+            if full and base <= start and stop <= base + _volume(tile) * self.width:
+                return ByteRange(tile.extent, start - base)
+        return None
+
+    def _joined(self, start: int, stop: int) -> Buffer:
+        """Assemble the rows that cover the range, and cut it out."""
         if start == stop:
             return b""
         row = math.prod(self.shape[1:]) * self.width
-        for tile in self._near(start // row, -(-stop // row)):
-            base = tile.offsets[0] * row if self.shape else 0
-            if (
-                tile.sizes[1:] == self.shape[1:]
-                and base <= start
-                and stop <= base + _volume(tile) * self.width
-            ):
-                return tile.extent.read(start - base, stop - base)
         first, last = start // row, -(-stop // row)
         return memoryview(self._rows(first, last)).cast("B")[start - first * row : stop - first * row]
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.checkpoints.base import Buffer, File, Folder
+from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, PageMapping, map_file
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
@@ -22,14 +22,13 @@ MOST_MAPPED = 20_000  # Linux allows a process 65,530 mappings; each file may ne
 
 
 class LocalFile(File):
-    """A file on this machine; `read` borrows from a read-only mapping, without a copy.
+    """A file on this machine: `read` copies, `borrow` lends a read-only mapping.
 
     Python's mmap keeps a file descriptor per mapping, so the number of mapped files is limited;
     the others are mapped again when they are next read, if they have not changed since.
 
-    If another program truncates a mapped file, reading it kills the process with SIGBUS. The size
-    is checked before each read, but not between that and the use of the buffer. `follow` keeps
-    files that are still being written out of a series.
+    If another program truncates a mapped file, reading the lost part raises SIGBUS, which ends the process.
+    The kernel survives that, so only the kernel is given mapped memory; everything else gets a copy.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,15 +46,30 @@ class LocalFile(File):
         self._identity = _identity(status)
         self._map: PageMapping | None = None
 
-    def read(self, start: int, stop: int) -> memoryview:
+    def read(self, start: int, stop: int) -> bytes:
+        """Copy the bytes; another program may truncate the file at any time."""
+        return self.peek(start, stop)
+
+    def borrow(self, start: int, stop: int) -> memoryview:
         """A slice of the mapping, which stays valid after the file is closed."""
         self.check_range(start, stop)
         if start == stop:
             return memoryview(b"")
         mapping = self._map or self._open_map()
         if mapping.file.size() < stop:
-            raise CorruptCheckpoint(f"{self.name} became shorter while it was being read; scan again.")
+            raise self._shorter()
         return mapping.view[start:stop]
+
+    def check_unchanged(self) -> None:
+        """Raise CorruptCheckpoint if the file became shorter, or CheckpointError if it changed otherwise."""
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
+        if status.st_size < self.size:
+            raise self._shorter()
+        if _identity(status) != self._identity:
+            raise self._changed()
 
     def peek(self, start: int, stop: int) -> bytes:
         """Like `read`, but a copy, without mapping the file."""
@@ -112,17 +126,27 @@ class LocalFile(File):
             raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
         if _identity(os.fstat(descriptor)) != self._identity:
             os.close(descriptor)
-            raise CheckpointError(f"{self.name} was replaced or changed while it was being read; scan again.")
+            self.check_unchanged()
+            raise self._changed()
         return descriptor
 
+    def _shorter(self) -> CheckpointError:
+        return CorruptCheckpoint(f"{self.name} became shorter while it was being read; scan again.")
+
+    def _changed(self) -> CheckpointError:
+        return CheckpointError(f"{self.name} was replaced or changed while it was being read; scan again.")
+
     def _pread(self, descriptor: int, start: int, stop: int) -> bytes:
-        try:
-            data = os.pread(descriptor, stop - start, start)
-        except OSError as error:
-            raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
-        if len(data) != stop - start:  # also for reads over 2 GB, but headers are smaller
-            raise CorruptCheckpoint(f"{self.name} became shorter while it was being read; scan again.")
-        return data
+        parts: list[bytes] = []
+        while start < stop:  # one call returns at most 2 GB
+            try:
+                parts.append(os.pread(descriptor, stop - start, start))
+            except OSError as error:
+                raise CheckpointError(f"{self.name} cannot be read: {error.strerror or error}.") from None
+            if not parts[-1]:
+                raise self._shorter()
+            start += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _open_map(self) -> PageMapping:
         descriptor = self._descriptor()
@@ -138,45 +162,6 @@ class LocalFile(File):
 
     def _unmap(self) -> None:
         self._map = None
-
-
-class PartFile(File):
-    """Part of another file, as a file of its own."""
-
-    def __init__(self, whole: File, start: int, length: int) -> None:
-        self.whole, self.start, self.size = whole, start, length
-        self.name = f"{whole.name} (from byte {start})"
-        whole.check_range(start, start + length)
-
-    def read(self, start: int, stop: int) -> Buffer:
-        """Read from the whole file."""
-        return self.whole.read(*self._in_whole(start, stop))
-
-    def peek(self, start: int, stop: int) -> bytes:
-        """Peek into the whole file."""
-        return self.whole.peek(*self._in_whole(start, stop))
-
-    def drop(self, start: int, stop: int) -> None:
-        """Drop the bytes in the whole file."""
-        self.whole.drop(*self._in_whole(start, stop))
-
-    @property
-    def zero_copy(self) -> bool:
-        """Same as the whole file."""
-        return self.whole.zero_copy
-
-    @property
-    def digest(self) -> str:
-        """Digest of the whole file."""
-        return self.whole.digest
-
-    def close(self) -> None:
-        """Do nothing: the owner of the whole file closes it."""
-
-    def _in_whole(self, start: int, stop: int) -> tuple[int, int]:
-        """The same range, counted from the beginning of the whole file."""
-        self.check_range(start, stop)
-        return self.start + start, self.start + stop
 
 
 class _MappedFiles:

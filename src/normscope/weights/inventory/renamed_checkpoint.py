@@ -41,6 +41,14 @@ class RenamedCheckpoint(Checkpoint):
         """Same as Checkpoint.read."""
         return self._checkpoint.read(self.stored_name(name), start, stop)
 
+    def borrow(self, name: str, start: int, stop: int) -> Buffer:
+        """Same as Checkpoint.borrow."""
+        return self._checkpoint.borrow(self.stored_name(name), start, stop)
+
+    def check_unchanged(self) -> None:
+        """Same as Checkpoint.check_unchanged."""
+        self._checkpoint.check_unchanged()
+
     def zero_copy(self, name: str) -> bool:
         """Same as Checkpoint.zero_copy."""
         return self._checkpoint.zero_copy(self.stored_name(name))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.arrays import read_elements
 from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
+from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.weights.scan.plan import Chain
-from normscope.weights.sums.statistics import RunningSums, Stretch, Sums
+from normscope.weights.sums.statistics import LostSource, RunningSums, Stretch, Sums, borrows
 
 BLOCK = 1 << 20
 """Bytes summed at a time; the fastest size measured (docs/benchmarks.md)."""
@@ -83,6 +84,9 @@ class _ChainMember:
         self.dtype = checkpoint.tensors[name].dtype
 
     def read(self, start: int, stop: int, dtype: str) -> Buffer:
+        if dtype == self.dtype and borrows():
+            width = WIDTHS[dtype]
+            return self.checkpoint.borrow(self.name, start * width, stop * width)
         return read_elements(self.checkpoint, self.name, (start, stop), dtype)
 
     def drop(self, start: int, stop: int) -> None:
@@ -98,7 +102,7 @@ def _read_sizes(members: Sequence[_ChainMember]) -> tuple[int, int]:
     """
     if len({member.dtype for member in members}) > 1:
         return BLOCK, SEGMENT
-    if all(member.checkpoint.zero_copy(member.name) for member in members):
+    if borrows() and all(member.checkpoint.zero_copy(member.name) for member in members):
         return max(1, WINDOW // min(len(members), SEGMENT) // BLOCK) * BLOCK, SEGMENT
     granularity = max(member.checkpoint.read_granularity(member.name) for member in members)
     return (granularity, 1) if granularity > BLOCK else (BLOCK // granularity * granularity, SEGMENT)
@@ -120,7 +124,10 @@ def _add(
         segment = members[first : first + together]
         buffers = [member.read(*cut, dtype) for member in segment]
         wanted = bytes(member.wanted for member in segment)
-        totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
+        try:
+            totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
+        except LostSource as lost:
+            raise _changed_file((*members[:1], *kept[1:], *segment)) from lost
         row += sum(wanted)
         initial, previous = initial or buffers[0], buffers[-1]
         for member in (*kept[1:], *segment[:-1]):  # θ₀ and the θ′ of the next segment are still needed
@@ -129,3 +136,16 @@ def _add(
         kept = [members[0], segment[-1]]
     for member in kept:
         member.drop(*cut)
+
+
+def _changed_file(members: Sequence[_ChainMember]) -> CheckpointError:
+    """The error that names the file which could not be read to its end."""
+    for member in members:
+        try:
+            member.checkpoint.check_unchanged()
+        except CheckpointError as error:
+            return error
+    return CorruptCheckpoint(
+        f"the tensor {members[-1].name[:200]!r} could not be read from a mapped file: the disk failed, or "
+        "the file was shorter for a moment. Scan again."
+    )

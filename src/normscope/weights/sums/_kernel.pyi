@@ -5,14 +5,17 @@ from normscope.checkpoints.base import Buffer
 
 INSTRUCTION_SET: str
 
+class Unreadable(Exception): ...
+
 def chain(
     dtype: int,
-    initial: Buffer | None,
-    previous: Buffer | None,
-    buffers: Sequence[Buffer],
+    initial: Buffer | tuple[int, int, int] | None,
+    previous: Buffer | tuple[int, int, int] | None,
+    sources: Sequence[Buffer | tuple[int, int, int]],
     wanted: bytes,
     block: int,
     totals: memoryview,
+    scratch: Buffer = ...,
     /,
 ) -> None: ...
 def sums_many(work: Buffer, out: Buffer, /) -> None: ...

@@ -88,6 +88,10 @@ class Stretch(NamedTuple):
     wanted: bytes
 
 
+class LostSource(Exception):
+    """Mapped memory that cannot be read any more, because its file became shorter or its disk failed."""
+
+
 class RunningSums:
     """Six running totals per row, to which stretches are added block by block, in order."""
 
@@ -98,7 +102,10 @@ class RunningSums:
         """Add to the rows from `first` on, by the kernel, which releases the GIL, or by torch."""
         totals = memoryview(self._values)[len(Sums._fields) * first :]
         if _kernel is not None:
-            _kernel.chain(CODES[stretch.dtype], *stretch[1:], block, totals)
+            try:
+                _kernel.chain(CODES[stretch.dtype], *stretch[1:], block, totals)
+            except _kernel.Unreadable as error:
+                raise LostSource(*error.args) from None
         else:
             _torch_chain(stretch, block, totals)
 
@@ -124,6 +131,11 @@ def _torch_chain(stretch: Stretch, block: int, totals: memoryview) -> None:
                 row[:] = array("d", found)
                 at += len(Sums._fields)
             previous = theta
+
+
+def borrows() -> bool:
+    """Whether the sums may be given mapped memory: torch would not survive if its file became shorter."""
+    return _kernel is not None
 
 
 def backend() -> str:

@@ -13,12 +13,12 @@ def reads(monkeypatch):
     What the inventory looks at to tell constants from parameters is not counted.
     """
     counts = {}
-    plain = walk.read_elements
+    plain = walk._ChainMember.read
 
-    def read(checkpoint, name, cut, dtype):
-        size = (cut[1] - cut[0]) * WIDTHS[checkpoint.tensors[name].dtype]
-        counts[checkpoint.digest, name] = counts.get((checkpoint.digest, name), 0) + size
-        return plain(checkpoint, name, cut, dtype)
+    def read(member, start, stop, dtype):
+        key = member.checkpoint.digest, member.name
+        counts[key] = counts.get(key, 0) + (stop - start) * WIDTHS[member.dtype]
+        return plain(member, start, stop, dtype)
 
-    monkeypatch.setattr(walk, "read_elements", read)
+    monkeypatch.setattr(walk._ChainMember, "read", read)
     return counts

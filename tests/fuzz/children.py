@@ -116,6 +116,7 @@ def _work(grammar: Grammar, seed: int, indices: list[int], pipe: int) -> None:
         import traceback
 
         traceback.print_exc()
+        shutil.rmtree(place, ignore_errors=True)
         os._exit(70)
     finally:
         shutil.rmtree(place, ignore_errors=True)

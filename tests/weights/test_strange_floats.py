@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from normscope.weights.inventory.number_series import _alibi, _alibi_bias
+from normscope.weights.inventory.number_series import _alibi, _alibi_bias, _retention
 from normscope.weights.inventory.peeks import to_float64
 
 
@@ -15,3 +15,4 @@ def test_signalling_nan_of_bfloat16():
 def test_constants_of_infinite_values(value):
     assert not _alibi(np.full(8, value), 1e-6)
     assert not _alibi_bias(np.full((8, 8), value), 1e-6)
+    assert not _retention(np.full(8, value), 1e-6)

@@ -137,3 +137,11 @@ one(
     code=0,
     data=struct.pack("<4d", 1e300, 2e300, 1e300, 2e300),
 )
+one(
+    "a shape that is an empty text",
+    {"w": {**entry((), (0, 4)), "shape": ""}},
+    "not a known dtype",
+    data=bytes(4),
+)
+one("metadata with half of a pair", {"__metadata__": {"a": "\ud800"}, "w": entry()}, "__metadata__")
+one("a mask whose name is a control character", {"\n": entry((8,), (0, 8), "BOOL")}, "no parameters")

@@ -17,6 +17,7 @@ from typing import Any
 from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor, quoted
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.json_headers import HEADER_LIMIT, parse_object
+from normscope.checkpoints.limits import is_text
 from normscope.errors import CorruptCheckpoint
 from normscope.words import some
 
@@ -174,15 +175,20 @@ _parse_shared = lru_cache(maxsize=8)(_parse)
 
 
 def _is_text_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    """Whether it is an object of strings, none of them with half of a surrogate pair."""
+    texts = (*value, *value.values()) if isinstance(value, dict) else (None,)
+    return all(isinstance(text, str) and is_text(text) for text in texts)
 
 
 def _check_entry(name: str, info: Any) -> tuple[tuple[int, ...], str, int, int]:
     try:
         dtype, bits = _DTYPES[info["dtype"]]
-        shape = info["shape"]
-        start, stop = info["data_offsets"]
-        sound = all(type(n) is int and n >= 0 for n in (*shape, start, stop)) and len(shape) <= 64
+        shape, (start, stop) = info["shape"], info["data_offsets"]
+        sound = (
+            isinstance(shape, list)
+            and all(type(n) is int and n >= 0 for n in (*shape, start, stop))
+            and len(shape) <= 64
+        )
         matches = sound and (stop - start) * 8 == math.prod(shape) * bits
     except (KeyError, TypeError, ValueError):
         matches = False

@@ -217,6 +217,7 @@ def _nothing_left(skipped: Mapping[str, str], labels: Sequence[str]) -> str:
     name, reason = next(iter(skipped.items()))
     one = len(labels) == 1
     what = f"{labels[0]} contains no parameters" if one else "no parameter is common to all checkpoints"
+    name = name if name.isprintable() else repr(name)
     if len(skipped) == 1:
         return f"{what}: the only tensor was left out ({name}: {reason})"
     return f"{what}: all {len(skipped)} tensors were left out (for example {name}: {reason})"

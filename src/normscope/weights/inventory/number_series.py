@@ -210,8 +210,8 @@ def _whole_multiples(rest: Values, slopes: Values, known: NDArray[np.bool_], tol
 def _retention(values: Values, tolerance: float) -> bool:
     """The decays of retention, or their logarithms: 1 − 2^(−5−i), or as many between 1/32 and 1/512."""
     gaps = 1 - (np.exp(values) if (values < 0).all() else values)
-    first = np.abs(gaps[0] * 32 - 1) <= 1e-3 and (gaps > 0).all()
-    second = values.size > 2 or np.abs(gaps[1] * 64 - 1) <= 1e-3
+    first = np.abs(gaps[0] - 1 / 32) <= 1e-3 / 32 and (gaps > 0).all()
+    second = values.size > 2 or np.abs(gaps[1] - 1 / 64) <= 1e-3 / 64
     return bool(first and second) and (values.size == 2 or _straight(np.log(gaps), 20 * tolerance))
 
 

@@ -228,7 +228,7 @@ class Run:
         """Return the rows of any SELECT; a damaged file raises RunFileError."""
         try:
             return self._db.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise RunFileError(f"cannot read {self.path}: {error}") from error
 
     @contextmanager

@@ -162,6 +162,10 @@ add(
 )
 add("schema: a table at page 0", sql("UPDATE sqlite_master SET rootpage = 0 WHERE name = 'weight'"))
 add("schema: a table on the first page", sql("UPDATE sqlite_master SET rootpage = 1 WHERE name = 'meta'"))
+add(
+    "schema: a statement that is not UTF-8",
+    sql("UPDATE sqlite_master SET sql = CAST(x'435245415445205441424c4520ff' AS TEXT) WHERE name = 'weight'"),
+)
 add("version: of the future", sql("PRAGMA user_version = 7"), "version 7; this normscope reads version 1")
 add("version: below zero", sql("PRAGMA user_version = -1"), "version -1")
 add("identity: another program's", sql("PRAGMA application_id = 252006674"), "not a normscope run file")

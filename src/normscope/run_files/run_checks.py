@@ -110,6 +110,8 @@ def _one_sentence(path: Path) -> Iterator[None]:
         if wrong:  # it could be read, and makes no sense: undecodable text, a malformed statement
             raise CorruptRunFile(damaged(path, str(error))) from error
         raise RunFileError(f"cannot open {path}: {error}") from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes the file
+        raise CorruptRunFile(damaged(path, "its tables have names that are not UTF-8")) from error
     except sqlite3.DataError as error:
         raise CorruptRunFile(damaged(path, "it has a value that is too large")) from error
     except sqlite3.DatabaseError as error:

@@ -85,7 +85,7 @@ def _is_half_written(db: sqlite3.Connection) -> bool:
     """Whether there is a journal to be played back, which a reader may not do."""
     try:
         db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except sqlite3.Error as error:  # other errors are those of the checks
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # other errors are those of the checks
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
     return False
 

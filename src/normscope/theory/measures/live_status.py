@@ -176,4 +176,4 @@ def _group(name: str, now: _Sums, before: _Sums | None, step: int, half: int | N
 
 def _exponent(squares: float, steps: float) -> float:
     """p in norm ∝ tᵖ, from the ratios of two squared norms and of their steps."""
-    return 0.5 * math.log(squares) / math.log(steps)
+    return 0.5 * math.log(squares) / math.log(steps) if 0 < squares < math.inf else math.nan

@@ -18,6 +18,7 @@ from normscope.table import Value
 from normscope.views.page.formatting import count, number
 from normscope.views.page.offline_file import check_place, embedded, policy, resource, write_html
 from normscope.views.page.page_parts import FigureSpec, Page
+from normscope.words import printable
 
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
@@ -90,7 +91,7 @@ LONGEST_VALUE = 2000
 
 def provenance(meta: Mapping[str, Any], **more: str) -> dict[str, str]:
     """How a run was made, one line per entry."""
-    return {key: _short(_line(value)) for key, value in meta.items()} | more
+    return {printable(key): printable(_short(_line(value))) for key, value in meta.items()} | more
 
 
 def _line(value: Any) -> str:

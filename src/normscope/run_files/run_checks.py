@@ -31,8 +31,8 @@ LONGEST_TEXT = 100_000
 """Bytes of a name, a label, a reason; documents in JSON may have `LONGEST_DOCUMENT`."""
 LONGEST_DOCUMENT, LONGEST_WIDE = 60_000_000, 4_000_000
 """Bytes of a document, and of one that is not ASCII: a single wide character quadruples its memory."""
-LARGEST = 2**53
-"""Integers up to this are exact in float64, in which steps and counts are computed with."""
+LARGEST = 10**18
+"""Integers of checkpoints have at most 18 digits; a sum of eight of them is still one of SQLite's."""
 
 DOCUMENTS = {"meta": {"value"}, "artifact": {"value"}, "tensor": {"shape"}, "head": {"attends"}}
 DOCUMENTS |= {"finding": {"steps", "numbers"}}

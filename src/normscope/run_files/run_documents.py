@@ -56,7 +56,8 @@ ARTIFACTS: dict[str, Any] = {
     "ablation": {"heads": [_ABLATED]},
     "pairs": {"digests": [[(int, str, None)]], "tensors?": str, "squared": str, "cosine": str, "shared": str},
     "saturation-error": str,
-    **dict.fromkeys(("live-probe", "saturation-settings", "similarity-settings"), _NOTE),
+    "similarity-settings": {"warnings": [str], "rows": int},
+    **dict.fromkeys(("live-probe", "saturation-settings"), _NOTE),
 }
 """Artifacts by kind."""
 KEYED_BY_STEP = {"live-probe", "saturation-settings", "similarity-settings", "saturation-error"}

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from benchmarks.clock import race
+from benchmarks.page_states import measure_states
 from normscope.weights.scan.scan import scan
 from normscope.weights.sums import statistics
 
@@ -157,5 +158,7 @@ def main():
         folder = Path(name)
         throughput(folder / "bfloat16", torch.bfloat16, 1)
         throughput(folder / "float32", torch.float32, 2)
+        for dtype in (torch.bfloat16, torch.float32):
+            measure_states(folder, bare_read, scan_anew, dtype)
         tiny(folder)
         memory(folder)

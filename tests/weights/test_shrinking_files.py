@@ -59,7 +59,7 @@ def test_a_file_truncated_while_it_is_summed(tmp_path, monkeypatch, which):
     add = statistics.RunningSums.add
 
     def truncate_first(self, stretch, *rest):
-        if len(stretch.buffers[0]) > 100:
+        if len(stretch.sources[0]) > 100:
             os.truncate(lost, 5000)
         add(self, stretch, *rest)
 

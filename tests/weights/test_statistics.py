@@ -177,7 +177,7 @@ class TestRunningSums:
         for at in range(0, 5, cut):
             part = Stretch(dtype, initial, previous, buffers[at : at + cut], bytes(wanted[at : at + cut]))
             totals.add(part, sum(wanted[:at]), block)
-            initial, previous = initial or buffers[0], part.buffers[-1]
+            initial, previous = initial or buffers[0], part.sources[-1]
         for found, row in zip(totals.rows(), expected, strict=True):
             assert_same(found, row, scale=row.sumsq)
             assert not native or found == row

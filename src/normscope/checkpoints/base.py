@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -33,6 +34,25 @@ WIDTHS: Mapping[str, int] = {dtype: ITEM_SIZES[dtype] for dtype in _MEASURED}
 def quoted(names: Iterable[str]) -> list[str]:
     """Names from a file as messages show them: quoted and cut, because they may contain anything."""
     return [repr(name[:200]) for name in names]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileRange:
+    """Bytes of an open local file, for the kernel to read; the descriptor is closed with it."""
+
+    descriptor: int
+    offset: int
+    nbytes: int
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+Borrowed: TypeAlias = Buffer | FileRange
+"""What only the kernel is given: it survives if the bytes are lost meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +89,8 @@ class File(abc.ABC):
     def read(self, start: int, stop: int) -> Buffer:
         """All of the bytes start … stop−1; if the file is too short, CorruptCheckpoint."""
 
-    def borrow(self, start: int, stop: int) -> Buffer:
-        """Like `read`, perhaps from mapped memory: only for the kernel, which survives if it is lost."""
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
+        """Like `read`, for the kernel: mapped memory, or with `mapped` false a range of an open file."""
         return self.read(start, stop)
 
     def check_unchanged(self) -> None:  # noqa: B027
@@ -162,8 +182,8 @@ class Checkpoint(abc.ABC):
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
 
-    def borrow(self, name: str, start: int, stop: int) -> Buffer:
-        """Like `read`, perhaps from mapped memory: only for the kernel, which survives if it is lost."""
+    def borrow(self, name: str, start: int, stop: int, mapped: bool = True) -> Borrowed:
+        """Like `read`, for the kernel: mapped memory, or with `mapped` false a range of an open file."""
         return self.read(name, start, stop)
 
     def check_unchanged(self) -> None:  # noqa: B027

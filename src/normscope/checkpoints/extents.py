@@ -7,12 +7,12 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from normscope.checkpoints.base import Buffer, Checkpoint, File, Tensor
+from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint, File, Tensor
 from normscope.checkpoints.limits import reading, unreadable
 from normscope.errors import NormscopeError
 
@@ -20,6 +20,7 @@ SMALL = 1 << 16
 """Bytes up to which a local file is hashed completely."""
 SPOT = 512
 """Bytes of each sample of a tensor in a digest."""
+Taken = TypeVar("Taken")
 RawElements: TypeAlias = npt.NDArray[Any]
 """Elements of some width, copied without being interpreted."""
 
@@ -31,7 +32,7 @@ class Extent(abc.ABC):
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor."""
 
-    def borrow(self, start: int, stop: int) -> Buffer:
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Same as Checkpoint.borrow."""
         return self.read(start, stop)
 
@@ -68,9 +69,9 @@ class OffsetExtent(Extent):
         """Read from `base`."""
         return self.base.read(self.offset + start, self.offset + stop)
 
-    def borrow(self, start: int, stop: int) -> Buffer:
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Borrow from `base`."""
-        return self.base.borrow(self.offset + start, self.offset + stop)
+        return self.base.borrow(self.offset + start, self.offset + stop, mapped)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop the bytes in `base`."""
@@ -255,13 +256,13 @@ class TableCheckpoint(Checkpoint):
         """Same as Extent.read; whatever a damaged file makes it raise, the error names the file."""
         return self._from(self._extents[name].read, start, stop)
 
-    def borrow(self, name: str, start: int, stop: int) -> Buffer:
+    def borrow(self, name: str, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Same as Extent.borrow, with the errors of `read`."""
-        return self._from(self._extents[name].borrow, start, stop)
+        return self._from(self._extents[name].borrow, start, stop, mapped)
 
-    def _from(self, method: Callable[[int, int], Buffer], start: int, stop: int) -> Buffer:
+    def _from(self, method: Callable[..., Taken], *where: int) -> Taken:
         try:
-            return method(start, stop)
+            return method(*where)
         except NormscopeError:
             raise
         except Exception as error:

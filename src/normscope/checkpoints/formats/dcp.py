@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.checkpoints.base import ITEM_SIZES, Buffer, Checkpoint, File, Folder, Tensor
+from normscope.checkpoints.base import ITEM_SIZES, Borrowed, Buffer, Checkpoint, File, Folder, Tensor
 from normscope.checkpoints.extents import Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.model_entries import no_parameters, select_model
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
@@ -139,9 +139,9 @@ class _Chunk(Extent):
         """Read from the one tensor in the archive."""
         return self._open().read(start, stop)
 
-    def borrow(self, start: int, stop: int) -> Buffer:
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Borrow from the one tensor in the archive."""
-        return self._open().borrow(start, stop)
+        return self._open().borrow(start, stop, mapped)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop the bytes of the one tensor in the archive."""

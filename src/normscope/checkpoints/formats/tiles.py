@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.checkpoints.base import Buffer
+from normscope.checkpoints.base import Borrowed, Buffer
 from normscope.checkpoints.extents import ByteRange, Extent, element_type
 from normscope.errors import CorruptCheckpoint
 
@@ -49,12 +49,12 @@ class TiledExtent(Extent):
             else self._joined(start, stop)
         )
 
-    def borrow(self, start: int, stop: int) -> Buffer:
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Borrow from one tile if it contains the whole range."""
         inside = self._tile_around(start, stop)
         if inside is None:
             return self._joined(start, stop)
-        return inside.base.borrow(inside.offset, inside.offset + stop - start)
+        return inside.base.borrow(inside.offset, inside.offset + stop - start, mapped)
 
     def _tile_around(self, start: int, stop: int) -> ByteRange | None:
         """The range in the tile of full rows that contains all of it."""

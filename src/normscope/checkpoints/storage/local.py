@@ -1,4 +1,4 @@
-"""Local folders, and local files: mapped on first use, unmapped when too many are."""
+"""Local folders, and local files: mapped on first use, unmapped when too many are; or read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from normscope.checkpoints.base import File, Folder
+from normscope.checkpoints.base import File, FileRange, Folder
 from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, PageMapping, map_file
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
@@ -22,7 +22,7 @@ MOST_MAPPED = 20_000  # Linux allows a process 65,530 mappings; each file may ne
 
 
 class LocalFile(File):
-    """A file on this machine: `read` copies, `borrow` lends a read-only mapping.
+    """A file on this machine: `read` copies, `borrow` lends a read-only mapping or a descriptor.
 
     Python's mmap keeps a file descriptor per mapping, so the number of mapped files is limited;
     the others are mapped again when they are next read, if they have not changed since.
@@ -50,11 +50,13 @@ class LocalFile(File):
         """Copy the bytes; another program may truncate the file at any time."""
         return self.peek(start, stop)
 
-    def borrow(self, start: int, stop: int) -> memoryview:
-        """A slice of the mapping, which stays valid after the file is closed."""
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> memoryview | FileRange:
+        """A slice of the mapping, or a range of a descriptor; it stays valid after the file is closed."""
         self.check_range(start, stop)
         if start == stop:
             return memoryview(b"")
+        if not mapped:
+            return FileRange(self._descriptor(), start, stop - start)
         mapping = self._map or self._open_map()
         if mapping.file.size() < stop:
             raise self._shorter()

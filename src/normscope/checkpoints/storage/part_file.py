@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from normscope.checkpoints.base import Buffer, File
+from normscope.checkpoints.base import Borrowed, Buffer, File
 
 
 class PartFile(File):
@@ -17,9 +17,9 @@ class PartFile(File):
         """Read from the whole file."""
         return self.whole.read(*self._in_whole(start, stop))
 
-    def borrow(self, start: int, stop: int) -> Buffer:
+    def borrow(self, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Borrow from the whole file."""
-        return self.whole.borrow(*self._in_whole(start, stop))
+        return self.whole.borrow(*self._in_whole(start, stop), mapped)
 
     def check_unchanged(self) -> None:
         """Check the whole file."""

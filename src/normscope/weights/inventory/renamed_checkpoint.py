@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from normscope.checkpoints.base import Buffer, Checkpoint
+from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint
 
 
 class RenamedCheckpoint(Checkpoint):
@@ -41,9 +41,9 @@ class RenamedCheckpoint(Checkpoint):
         """Same as Checkpoint.read."""
         return self._checkpoint.read(self.stored_name(name), start, stop)
 
-    def borrow(self, name: str, start: int, stop: int) -> Buffer:
+    def borrow(self, name: str, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Same as Checkpoint.borrow."""
-        return self._checkpoint.borrow(self.stored_name(name), start, stop)
+        return self._checkpoint.borrow(self.stored_name(name), start, stop, mapped)
 
     def check_unchanged(self) -> None:
         """Same as Checkpoint.check_unchanged."""
@@ -68,6 +68,11 @@ class RenamedCheckpoint(Checkpoint):
     def close(self) -> None:
         """Release its files."""
         self._checkpoint.close()
+
+
+def as_stored(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint under the names of its file."""
+    return checkpoint._checkpoint if isinstance(checkpoint, RenamedCheckpoint) else checkpoint
 
 
 def stored_name(checkpoint: Checkpoint, name: str) -> str:

@@ -2,19 +2,23 @@
 
 For each block, the first checkpoint's is kept as θ₀, and the one just summed is θ′ of the
 next. The kernel does this for a window of several blocks and checkpoints in one call, without
-the interpreter in between. Mapped files are not copied; of other files, one block per checkpoint is
-in memory, or three whole pieces where a file is compressed in pieces larger than a block.
+the interpreter in between. Local files are mapped, or read by the kernel block by block (`map_or_read`); of
+other files, one block per checkpoint is in memory, or three whole pieces where a file is compressed in pieces
+larger than a block.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from normscope.checkpoints.arrays import read_elements
-from normscope.checkpoints.base import WIDTHS, Buffer, Checkpoint, Tensor
+from normscope.checkpoints.base import WIDTHS, Borrowed, Checkpoint, Tensor
 from normscope.errors import CheckpointError, CorruptCheckpoint
+from normscope.weights.scan import map_or_read
 from normscope.weights.scan.plan import Chain
 from normscope.weights.sums.statistics import LostSource, RunningSums, Stretch, Sums, borrows
 
@@ -23,7 +27,7 @@ BLOCK = 1 << 20
 SPAN = 1 << 25
 """Bytes of a tensor that make one part, for one worker."""
 WINDOW = 1 << 28
-"""Bytes of mapped files that one worker reads together; then their pages are released."""
+"""Bytes of local files that one worker reads together; then their pages are released."""
 SEGMENT = 16
 """Checkpoints that are read together."""
 
@@ -64,34 +68,65 @@ def walk(part: Part, checkpoints: Sequence[Checkpoint] | Mapping[int, Checkpoint
     members = [_ChainMember(checkpoints[i], part.tensor.name, i in part.chain.rows) for i in part.chain.reads]
     dtypes = {member.dtype for member in members}
     common = dtypes.pop() if len(dtypes) == 1 else "float64"
+    width = WIDTHS[common]
     window, together = _read_sizes(members)
-    step = max(1, window // WIDTHS[common])
-    block = max(1, BLOCK // WIDTHS[common]) * WIDTHS[common]
+    block = max(1, BLOCK // width) * width
     totals = RunningSums(len(part.chain.rows))
-    for start in range(part.start, part.stop, step):
-        stop = min(start + step, part.stop)
+    _choose_access(members, (part.stop - part.start) * width)
+    start = part.start
+    while start < part.stop:
+        size = min(window, map_or_read.WINDOW) if any(member.on_trial for member in members) else window
+        stop = min(start + max(1, size // width), part.stop)
         _add(totals, common, members, (start, stop), together, block)
+        start = stop
     return totals.rows()
+
+
+def _choose_access(members: Sequence[_ChainMember], nbytes: int) -> None:
+    """Say of each checkpoint how its files are read; short parts are mapped, unless the user objects."""
+    prescribed = map_or_read.prescribed()
+    for member in members if prescribed else ():
+        member.reads = True
+    timed = prescribed is None and nbytes >= map_or_read.LEAST and borrows()
+    for member in members if timed else ():
+        if member.checkpoint.zero_copy(member.name):
+            member.access = map_or_read.access(member.checkpoint)
 
 
 class _ChainMember:
     """One checkpoint of a chain, for one tensor; `wanted` if it gets a row. Positions are in elements."""
 
-    __slots__ = ("checkpoint", "dtype", "name", "wanted")
+    __slots__ = ("access", "checkpoint", "dtype", "name", "reads", "seconds", "wanted")
 
     def __init__(self, checkpoint: Checkpoint, name: str, wanted: bool) -> None:
         self.checkpoint, self.name, self.wanted = checkpoint, name, wanted
         self.dtype = checkpoint.tensors[name].dtype
+        self.access: map_or_read.MapOrRead | None = None
+        self.reads = False
+        self.seconds: float | None = None  # what the window took so far, on trial
 
-    def read(self, start: int, stop: int, dtype: str) -> Buffer:
+    @property
+    def on_trial(self) -> bool:
+        """Whether the next window is timed, to find out how the file is best read."""
+        return self.access is not None and self.access.reads is None
+
+    def read(self, start: int, stop: int, dtype: str) -> Borrowed:
         if dtype == self.dtype and borrows():
             width = WIDTHS[dtype]
-            return self.checkpoint.borrow(self.name, start * width, stop * width)
+            if self.access is not None:
+                self.reads = self.access.reads_next()
+            return self.checkpoint.borrow(self.name, start * width, stop * width, not self.reads)
         return read_elements(self.checkpoint, self.name, (start, stop), dtype)
 
     def drop(self, start: int, stop: int) -> None:
+        """Release the window, also after it was read: the one before may have been mapped."""
         width = WIDTHS[self.dtype]
+        began = time.perf_counter()
         self.checkpoint.drop(self.name, start * width, stop * width)
+        if self.seconds is not None and self.access is not None:
+            dropping = 0.0 if self.reads else time.perf_counter() - began
+            self.access.tell(self.reads, (self.seconds + dropping) / ((stop - start) * width))
+        self.seconds = None
 
 
 def _read_sizes(members: Sequence[_ChainMember]) -> tuple[int, int]:
@@ -122,14 +157,18 @@ def _add(
     kept: list[_ChainMember] = []
     for first in range(0, len(members), together):
         segment = members[first : first + together]
-        buffers = [member.read(*cut, dtype) for member in segment]
+        sources = [member.read(*cut, dtype) for member in segment]
         wanted = bytes(member.wanted for member in segment)
+        timed = any(member.on_trial for member in segment) and len(sources[0]) >= map_or_read.LEAST
+        seconds = array("d", bytes(8 * len(segment))) if timed else None
         try:
-            totals.add(Stretch(dtype, initial, previous, buffers, wanted), row, block)
+            totals.add(Stretch(dtype, initial, previous, sources, wanted, seconds), row, block)
         except LostSource as lost:
             raise _changed_file((*members[:1], *kept[1:], *segment)) from lost
+        for member, taken in zip(segment, seconds or (), strict=False):
+            member.seconds = taken
         row += sum(wanted)
-        initial, previous = initial or buffers[0], buffers[-1]
+        initial, previous = initial or sources[0], sources[-1]
         for member in (*kept[1:], *segment[:-1]):  # θ₀ and the θ′ of the next segment are still needed
             if member is not members[0]:
                 member.drop(*cut)
@@ -146,6 +185,6 @@ def _changed_file(members: Sequence[_ChainMember]) -> CheckpointError:
         except CheckpointError as error:
             return error
     return CorruptCheckpoint(
-        f"the tensor {members[-1].name[:200]!r} could not be read from a mapped file: the disk failed, or "
+        f"the tensor {members[-1].name[:200]!r} could not be read from its file: the disk failed, or "
         "the file was shorter for a moment. Scan again."
     )

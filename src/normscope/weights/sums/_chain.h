@@ -1,11 +1,12 @@
-/* chain(dtype, initial, previous, sources, wanted, block, totals, scratch): sum the same stretch of a tensor in
- * several checkpoints, without returning to Python in between.
+/* chain(dtype, initial, previous, sources, wanted, block, totals, scratch, seconds): sum the same stretch of a tensor
+ * in several checkpoints, without returning to Python in between.
  *
  * A source is a buffer, or (descriptor, offset, bytes) of a file. `block` bytes of all sources are summed before the
  * next block, so that the predecessor and the first checkpoint are still in the cache; those of files are read into
  * `scratch`, which is used over and over and stays there too. For each source whose mark in `wanted` is 1, the six
  * sums of the block are added to the next row of `totals`. If `previous` is None, the first source has no
- * predecessor; if `initial` is None, the first source is the initial one.
+ * predecessor; if `initial` is None, the first source is the initial one. `seconds` gets one double per source: how
+ * long it took to read and sum it.
  *
  * If a source cannot be read, Unreadable(index, errno) is raised: -2 for initial, -1 for previous, and errno 0 if a
  * file, mapped or not, has become too short. `totals` is then of no use. */
@@ -16,6 +17,7 @@ typedef struct {
     Py_ssize_t count, size, block, stride;
     const char *wanted;
     char *scratch; /* three blocks, `stride` bytes apart: one of the first checkpoint, one of the predecessor, one to sum */
+    double *seconds; /* of each source; NULL if nobody asks */
     Py_ssize_t failed;
     int error;
 } Chain;
@@ -35,6 +37,12 @@ static const char *fetch(const Source *source, Py_ssize_t start, size_t bytes, c
     return into;
 }
 
+static double now(const Chain *c) {
+    struct timespec t;
+    if (!c->seconds || clock_gettime(CLOCK_MONOTONIC, &t)) return 0;
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static int failed_at(Chain *c, Py_ssize_t which) { c->error = errno; c->failed = which; return 0; }
 
 /* One block of all sources; 0 if one of them cannot be read. */
@@ -44,6 +52,7 @@ static int walk_block(DType dtype, Chain *c, Py_ssize_t start, size_t bytes, dou
     const char *first = fetch(&c->all[0], start, bytes, c->scratch), *before = fetch(&c->all[1], start, bytes, spare[1]);
     if (has_initial && !first) return failed_at(c, -2);
     if (has_previous && !before) return failed_at(c, -1);
+    double began = now(c);
     for (Py_ssize_t k = 0; k < c->count; k++) {
         const char *theta = fetch(&c->at[k], start, bytes, k || has_initial ? spare[k & 1] : c->scratch);
         if (!theta) return failed_at(c, k);
@@ -60,6 +69,11 @@ static int walk_block(DType dtype, Chain *c, Py_ssize_t start, size_t bytes, dou
             to += 6;
         }
         before = theta;
+        if (c->seconds) {
+            const double ended = now(c);
+            c->seconds[k] += ended - began;
+            began = ended;
+        }
     }
     return 1;
 }
@@ -86,7 +100,7 @@ static void walk_guarded(DType dtype, Chain *c, double *totals, const Range *ran
 }
 
 /* What is wrong with the arguments of chain, or NULL. */
-static const char *fault(int dtype, const Chain *c, Py_ssize_t wanted, Py_ssize_t rows, Py_ssize_t scratch) {
+static const char *fault(int dtype, const Chain *c, Py_ssize_t wanted, Py_ssize_t rows, Py_ssize_t clocks) {
     if (dtype < 0 || dtype >= DTYPES) return "unknown dtype number";
     if (!c->count || wanted != c->count) return "expected one mark in wanted for each buffer";
     for (Py_ssize_t k = 0; k < c->count; k++) {
@@ -94,6 +108,7 @@ static const char *fault(int dtype, const Chain *c, Py_ssize_t wanted, Py_ssize_
         rows -= c->wanted[k] ? 6 * (Py_ssize_t)sizeof(double) : 0;
     }
     if (rows < 0) return "totals has too few rows";
+    if (c->seconds && clocks / (Py_ssize_t)sizeof(double) < c->count) return "seconds has too few places";
     int files = 0;
     for (Py_ssize_t k = 0; k < c->count + 2; k++) {
         if (c->all[k].size >= 0 && c->all[k].size != c->size) return "the arrays differ in length";
@@ -101,7 +116,7 @@ static const char *fault(int dtype, const Chain *c, Py_ssize_t wanted, Py_ssize_
     }
     if (c->size % (Py_ssize_t)WIDTH[dtype] || c->block < 1 || c->block % (Py_ssize_t)WIDTH[dtype])
         return "expected a whole number of elements";
-    if (files && scratch / 3 < (c->size < c->block ? c->size : c->block)) return "scratch must have three blocks";
+    if (files && c->stride < (c->size < c->block ? c->size : c->block)) return "scratch must have three blocks";
     return NULL;
 }
 
@@ -160,19 +175,19 @@ static PyObject *chain(PyObject *self, PyObject *args) {
     (void)self;
     int dtype;
     PyObject *initial, *previous, *several;
-    Py_buffer wanted, totals, scratch = {0};
+    Py_buffer wanted, totals, scratch = {0}, seconds = {0};
     Borrowed b = {0};
     Chain c = {0};
-    if (!PyArg_ParseTuple(args, "iOOOy*nw*|w*:chain", &dtype, &initial, &previous, &several, &wanted, &c.block,
-                          &totals, &scratch))
+    if (!PyArg_ParseTuple(args, "iOOOy*nw*|w*w*:chain", &dtype, &initial, &previous, &several, &wanted, &c.block,
+                          &totals, &scratch, &seconds))
         return NULL;
     const Py_ssize_t count = PySequence_Size(several);
     int good = borrow_all(&b, initial, previous, several, count);
     if (good) {
         c.all = b.sources; c.at = b.sources + 2; c.count = count; c.failed = count;
         c.size = count ? c.at[0].size : 0; c.wanted = wanted.buf;
-        c.scratch = scratch.buf; c.stride = scratch.len / 3 / 64 * 64;
-        const char *why = fault(dtype, &c, wanted.len, totals.len, c.stride * 3);
+        c.scratch = scratch.buf; c.stride = scratch.len / 3 / 64 * 64; c.seconds = seconds.buf;
+        const char *why = fault(dtype, &c, wanted.len, totals.len, seconds.len);
         const int guarded = !why && is_in_memory(&b, count);
         if (why) PyErr_SetString(PyExc_ValueError, why);
         else if (guarded && !install_handler()) PyErr_SetString(PyExc_OSError, "no handler for SIGBUS can be installed");
@@ -193,6 +208,7 @@ static PyObject *chain(PyObject *self, PyObject *args) {
     PyBuffer_Release(&wanted);
     PyBuffer_Release(&totals);
     if (scratch.obj) PyBuffer_Release(&scratch);
+    if (seconds.obj) PyBuffer_Release(&seconds);
     if (!good) return NULL;
     Py_RETURN_NONE;
 }

@@ -30,6 +30,7 @@
 #include <immintrin.h>
 #endif
 #include <string.h>
+#include <time.h>
 
 #define BLOCK 4096 /* elements checked together */
 #define AHEAD 4096 /* bytes prefetched: theta comes from memory, and the processor's own prefetch stops at a page end */
@@ -231,7 +232,7 @@ static PyObject *copy_many(PyObject *self, PyObject *args) {
 
 static PyMethodDef METHODS[] = {
     {"chain", chain, METH_VARARGS,
-     "chain(dtype, initial, previous, sources, wanted, block, totals, scratch): sums along several checkpoints"},
+     "chain(dtype, initial, previous, sources, wanted, block, totals, scratch, seconds): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
     {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
     {"places", places, METH_VARARGS, "places(tensors, dtypes, out): where each tensor of a list is"},

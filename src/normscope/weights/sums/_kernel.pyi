@@ -1,3 +1,4 @@
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ def chain(
     block: int,
     totals: memoryview,
     scratch: Buffer = ...,
+    seconds: array[float] = ...,
     /,
 ) -> None: ...
 def sums_many(work: Buffer, out: Buffer, /) -> None: ...

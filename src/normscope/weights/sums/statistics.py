@@ -13,12 +13,14 @@ left out of dot and sumsq_delta.
 
 from __future__ import annotations
 
+import mmap
+import threading
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from normscope.checkpoints.arrays import as_tensor
-from normscope.checkpoints.base import WIDTHS, Buffer
+from normscope.checkpoints.base import WIDTHS, Borrowed, Buffer, FileRange
 
 try:
     from normscope.weights.sums import _kernel
@@ -27,6 +29,10 @@ except ImportError:  # no compiler when the package was installed
 
 CODES = {dtype: code for code, dtype in enumerate(WIDTHS)}
 TORCH_BLOCK = 1 << 20  # bytes of input converted to float64 at a time; the fastest size measured
+
+
+SPACING = 1088
+"""Bytes between the blocks that files are read into: at equal places of pages they would evict each other."""
 
 
 class Sums(NamedTuple):
@@ -78,18 +84,32 @@ def _from_floats(values: Sequence[float]) -> Sums:
 class Stretch(NamedTuple):
     """The same bytes of a tensor in consecutive checkpoints, and which of them get sums.
 
-    `initial` and `previous` are from earlier checkpoints; None if the first buffer is from the first.
+    `initial` and `previous` are from earlier checkpoints; None if the first source is from the first. If
+    `seconds` is given, the time that the kernel takes for each source is added to it.
     """
 
     dtype: str
-    initial: Buffer | None
-    previous: Buffer | None
-    buffers: Sequence[Buffer]
+    initial: Borrowed | None
+    previous: Borrowed | None
+    sources: Sequence[Borrowed]
     wanted: bytes
+    seconds: array[float] | None = None
 
 
 class LostSource(Exception):
-    """Mapped memory that cannot be read any more, because its file became shorter or its disk failed."""
+    """A file that cannot be read any more, mapped or not: it became shorter, or its disk failed."""
+
+
+_threads = threading.local()
+
+
+def _scratch(block: int) -> mmap.mmap:
+    """Three blocks that this thread reads files into, again and again, so that they stay in the cache."""
+    size = 3 * (block + SPACING)
+    if getattr(_threads, "size", 0) < size:
+        _threads.size, _threads.memory = size, mmap.mmap(-1, size)
+    memory: mmap.mmap = _threads.memory
+    return memory
 
 
 class RunningSums:
@@ -102,8 +122,10 @@ class RunningSums:
         """Add to the rows from `first` on, by the kernel, which releases the GIL, or by torch."""
         totals = memoryview(self._values)[len(Sums._fields) * first :]
         if _kernel is not None:
+            optional = () if stretch.seconds is None else (stretch.seconds,)
+            arguments = (*_for_kernel(stretch), block, totals, _scratch(block), *optional)
             try:
-                _kernel.chain(CODES[stretch.dtype], *stretch[1:], block, totals)
+                _kernel.chain(*arguments)
             except _kernel.Unreadable as error:
                 raise LostSource(*error.args) from None
         else:
@@ -116,15 +138,25 @@ class RunningSums:
         return [_from_floats(row) for row in cut]
 
 
+def _for_kernel(stretch: Stretch) -> tuple[Any, ...]:
+    """The kernel's arguments about a stretch; a range of a file is a plain tuple."""
+    several = (stretch.initial, stretch.previous, *stretch.sources)
+    initial, previous, *sources = [
+        (each.descriptor, each.offset, each.nbytes) if isinstance(each, FileRange) else each
+        for each in several
+    ]
+    return CODES[stretch.dtype], initial, previous, sources, stretch.wanted
+
+
 def _torch_chain(stretch: Stretch, block: int, totals: memoryview) -> None:
     """The same as the kernel's `chain`."""
-    for start in range(0, len(stretch.buffers[0]), block):
+    for start in range(0, len(stretch.sources[0]), block):
         cut = slice(start, start + block)
-        initial = memoryview(stretch.buffers[0] if stretch.initial is None else stretch.initial)[cut]
-        previous = None if stretch.previous is None else memoryview(stretch.previous)[cut]
+        initial = _in_memory(stretch.sources[0] if stretch.initial is None else stretch.initial)[cut]
+        previous = None if stretch.previous is None else _in_memory(stretch.previous)[cut]
         at = 0
-        for wanted, buffer in zip(stretch.wanted, stretch.buffers, strict=True):
-            theta = memoryview(buffer)[cut]
+        for wanted, source in zip(stretch.wanted, stretch.sources, strict=True):
+            theta = _in_memory(source)[cut]
             if wanted:
                 row = totals[at : at + len(Sums._fields)]
                 found = add(Sums(*row), torch_sums(stretch.dtype, theta, previous, initial))
@@ -133,8 +165,14 @@ def _torch_chain(stretch: Stretch, block: int, totals: memoryview) -> None:
             previous = theta
 
 
+def _in_memory(source: Borrowed) -> memoryview:
+    if isinstance(source, FileRange):
+        raise TypeError("torch is given copies, not files")
+    return memoryview(source)
+
+
 def borrows() -> bool:
-    """Whether the sums may be given mapped memory: torch would not survive if its file became shorter."""
+    """Whether the sums may be given files and mapped memory; torch would not survive the loss of these."""
     return _kernel is not None
 
 

@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from normscope import run_schema
 from normscope.errors import MissingRunFile, RunFileError, UsageError
 from normscope.remarks import Finding, LeftOut, read_findings, read_left_out
 from normscope.rows import (
@@ -34,14 +35,6 @@ from normscope.rows import (
 from normscope.run_files.run_checks import check_run_file
 from normscope.run_files.run_documents import read_artifact, read_meta, read_shape
 from normscope.run_files.run_opening import connect
-from normscope.run_schema import (
-    AT_ONCE,
-    UPSERT_SUMS,
-    add_missing_tables,
-    keep_missing_tables,
-    upsert_live,
-    write_empty,
-)
 from normscope.table import Table, Value
 from normscope.writer_lock import WriterLock
 
@@ -76,7 +69,7 @@ class Run:
         self._db = connect(self.path, write)
         try:
             check_run_file(self._db, self.path)
-            add_missing_tables(self._db)
+            run_schema.add_missing_tables(self._db)
         except BaseException:
             self.close()
             raise
@@ -88,7 +81,7 @@ class Run:
         lock = WriterLock(target)
         try:
             if not target.exists() or target.stat().st_size == 0:
-                write_empty(target)
+                run_schema.write_empty(target)
             return cls(target, write=True)
         finally:
             lock.release()
@@ -126,7 +119,7 @@ class Run:
         self._lock.check()
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            keep_missing_tables(self._db)
+            run_schema.keep_missing_tables(self._db)
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -154,7 +147,7 @@ class Run:
 
         An existing row keeps its other columns: gradients come only from a live module.
         """
-        self._change_many(UPSERT_SUMS, rows)
+        self._change_many(run_schema.UPSERT_SUMS, rows)
 
     def write_live(self, stage: str, rows: NDArray[Any]) -> None:
         """Write records of a monitor, [rows, LIVE_COLUMNS]; NaN is stored as NULL.
@@ -162,9 +155,9 @@ class Run:
         Rows in the order of their keys (tensor, then step) are written fastest. Where a scan has
         measured the same parameters, its sums stay.
         """
-        for start in range(0, len(rows), AT_ONCE):
-            chunk = rows[start : start + AT_ONCE]
-            self._change(upsert_live(len(chunk)), [stage, *chunk.ravel().tolist()])
+        for start in range(0, len(rows), run_schema.AT_ONCE):
+            chunk = rows[start : start + run_schema.AT_ONCE]
+            self._change(run_schema.upsert_live(len(chunk)), [stage, *chunk.ravel().tolist()])
 
     def set_meta(self, key: str, value: Any) -> None:
         """Store one provenance entry as JSON."""
@@ -234,11 +227,20 @@ class Run:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Read what was there at one moment, whatever is written meanwhile; a writer waits until the end."""
+        if self._db.in_transaction:
+            yield
+            return
         self.query("BEGIN")
         try:
             yield
         finally:
             self._rollback()
+
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """Changes whenever the contents do; None within a transaction, which may be undone."""
+        ((other,),) = self.query("PRAGMA data_version")
+        return None if self._db.in_transaction else (other, self._db.total_changes)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -254,7 +256,7 @@ class Run:
 
     def stages(self) -> list[str]:
         """Names of the stages, in order; [""] for an ordinary run."""
-        return [row[0] for row in self.query("SELECT DISTINCT stage FROM weight ORDER BY stage")]
+        return [row[0] for row in self.query(run_schema.STAGES)]
 
     def tensors(self) -> list[TensorRow]:
         """The parameters, in the order of their ids (the order in the file)."""

@@ -154,6 +154,15 @@ UPSERT_SUMS = (
 )
 """Write the sums of a scan; an existing row keeps what only a monitor writes."""
 
+STAGES = """
+WITH RECURSIVE found(stage) AS (
+    SELECT min(stage) FROM weight
+    UNION ALL
+    SELECT (SELECT min(stage) FROM weight WHERE stage > found.stage) FROM found WHERE stage IS NOT NULL)
+SELECT stage FROM found WHERE stage IS NOT NULL ORDER BY stage
+"""
+"""The stages with weight rows: one look-up for each, where DISTINCT would read every row."""
+
 CLEAR_APPLIED = f"{', '.join(f'{name} = NULL' for name in APPLIED)}, origin = {SCAN}"
 """The assignments that make a row of both one of the scan alone."""
 

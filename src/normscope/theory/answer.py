@@ -22,7 +22,8 @@ from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
 from normscope.theory.laws.natural_clock import RateRecord, recorded_rates
-from normscope.theory.measures.measures import Grouped, group
+from normscope.theory.measures.group_sums import Grouped
+from normscope.theory.measures.measures import group
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference

@@ -9,7 +9,7 @@ from normscope.remarks import SURE, unsound_sentence
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.applied_rates import applied_rates
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.group_sums import Grouped
 from normscope.words import some
 
 LATE = 0.2  # the share of the records that counts as now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from normscope.theory.forecasts.rate_sources import recorded_groups
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits, fit_groups
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.measures import Grouped, group, stage_of
+from normscope.theory.measures.group_sums import Grouped
+from normscope.theory.measures.measures import group, stage_of
 from normscope.theory.measures.series_sources import Selection, Source, load_one
 from normscope.theory.measures.time_series import Series, clean_series
 
@@ -137,13 +138,7 @@ class RunEvidence:
         assert self.run is not None
         chosen, pairs = self.selection, None if self.updates is None else "updates"
         found = group(self.run, by="tensor", scope=chosen.scope or "body", stage=chosen.stage, pairs=pairs)
-        last = np.inf if chosen.until is None else chosen.until
-        kept = (found.steps >= chosen.since) & (found.steps <= last)
-        by_group = ("groups", "scope", "numel")
-        cut = {
-            each.name: getattr(found, each.name)[kept] for each in fields(found) if each.name not in by_group
-        }
-        return replace(found, **cut)
+        return found.between(chosen.since, np.inf if chosen.until is None else chosen.until)
 
     def rows(self, kind: type[HeadRow] | type[SaturationRow]) -> list[dict[str, Any]]:
         """What was measured by running the network: the rows of one kind, in the window, by step."""

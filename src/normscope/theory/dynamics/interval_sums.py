@@ -13,7 +13,8 @@ from normscope.theory.dynamics.applied_rates import applied_rates
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures import formulas
-from normscope.theory.measures.measures import Grouped, group, grouping
+from normscope.theory.measures.group_sums import Grouped
+from normscope.theory.measures.measures import group, grouping
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, clean_series
 

@@ -16,7 +16,8 @@ from normscope.run import Run
 from normscope.theory.dynamics.applied_rates import Applied, applied_rates, decay_factor
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
-from normscope.theory.measures.measures import Grouped, group, stage_of
+from normscope.theory.measures.group_sums import Grouped
+from normscope.theory.measures.measures import group, stage_of
 from normscope.theory.measures.time_series import Series
 
 MOST_GROUPS = 64

@@ -19,7 +19,7 @@ from normscope.theory.forecasts.training_plan import Plan, planned
 from normscope.theory.logs.column_words import is_rate, kind_of
 from normscope.theory.logs.log_registry import read_log
 from normscope.theory.logs.rate_columns import logged_rates
-from normscope.theory.measures.measures import MEASURES
+from normscope.theory.measures.group_sums import MEASURES
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 from normscope.theory.measures.time_series import Series
 from normscope.theory.places.recorded_norms import has_only_norms

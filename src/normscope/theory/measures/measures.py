@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
-from normscope.run import NO_PREVIOUS, Run, TensorRow
-from normscope.run_schema import SCANNED_ROWS
-from normscope.theory.measures import formulas
+from normscope.run import Run, TensorRow
+from normscope.theory.measures.group_sums import MEASURES, Grouped, GroupSums
+from normscope.theory.measures.sum_columns import PAIRS, saved_steps, stage_columns
 from normscope.theory.measures.time_series import Series
-from normscope.theory.measures.update_measures import UPDATE_MEASURES
 from normscope.words import by_layer
 
 Array = NDArray[np.float64]
@@ -37,44 +36,6 @@ GROUPINGS: Mapping[str, Callable[[TensorRow], str]] = {
     "role": lambda tensor: tensor.role,
     "component": lambda tensor: tensor.component,
     "tensor": lambda tensor: tensor.name,
-}
-PAIRS = ("checkpoints", "updates")
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """The sums of each group at each step; arrays are [steps, groups], NaN where there is no value.
-
-    `previous` is the step that each step is compared with, NO_PREVIOUS for none. `scope` is what was
-    added up: body, all, or all (no body).
-    """
-
-    steps: NDArray[np.int64]
-    previous: NDArray[np.int64]
-    groups: tuple[str, ...]
-    scope: str
-    numel: Array
-    sumsq: Array
-    dot: Array
-    sumsq_delta: Array
-    dot_init: Array
-    sumsq_previous: Array
-    sumsq_first: Array
-    nonfinite: Array
-
-    def measure(self, name: str) -> Array:
-        """One of MEASURES as an array [steps, groups]."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return MEASURES[name](self)
-
-
-MEASURES: Mapping[str, Callable[[Grouped], Array]] = {
-    "norm": UPDATE_MEASURES["norm"],
-    "rms": lambda g: np.sqrt(g.sumsq / g.numel),
-    **{name: UPDATE_MEASURES[name] for name in ("cosine", "update", "alignment")},
-    "distance": lambda g: formulas.distance(g.sumsq, g.dot_init, g.sumsq_first),
-    **{name: UPDATE_MEASURES[name] for name in ("growth", "radial", "diffusive")},
-    "nonfinite": lambda g: g.nonfinite,
 }
 COMPOUND = {"budget": ("growth", "radial", "diffusive")}
 
@@ -150,17 +111,42 @@ def group(
     `pairs` says what θ′ is: the previous checkpoint ("checkpoints"), or the step before in a live run
     ("updates"). The default is "checkpoints" if the run has at least two.
     """
+    names = grouping(by)
+    return group_by(run, lambda tensors: [names(each) for each in tensors], by, scope, stage, pairs)
+
+
+def group_by(
+    run: Run,
+    naming: Callable[[list[TensorRow]], list[str]],
+    by: str = "",
+    scope: str = "body",
+    stage: str | None = None,
+    pairs: str | None = None,
+) -> Grouped:
+    """The same for groups of any kind: `naming` gives each tensor of the scope the name of its group."""
     stage = stage_of(run, stage)
     measured = _measured(run, stage)
     tensors = tensors_in_scope(measured, scope)
-    names = _group_names(by, tensors)
-    cube = _cube(run, stage, [tensor.id for tensor in tensors], pairs)
+    names = naming(tensors)
     groups = _order(by, names)
     column = {name: i for i, name in enumerate(groups)}
-    index = np.array([column[name] for name in names])
+    index = np.array([column[name] for name in names], dtype=np.int64)
     numel = np.bincount(index, [tensor.numel for tensor in tensors], len(groups)).astype(np.float64)
-    sums = [_add(values, index, len(groups)) for values in cube.sums]
-    return Grouped(cube.steps, cube.previous, groups, scope_of(measured, scope), numel, *sums)
+    saved = saved_steps(run, stage)
+    sums = GroupSums(
+        stage_columns(run, stage, [tensor.id for tensor in measured]),
+        dict(zip((tensor.id for tensor in tensors), index.tolist(), strict=True)),
+        len(groups),
+        _pairs(pairs, saved),
+        saved,
+    )
+    return Grouped(sums.steps, sums.previous, groups, scope_of(measured, scope), numel, sums)
+
+
+def _pairs(pairs: str | None, saved: NDArray[np.int64]) -> str:
+    if pairs not in (None, *PAIRS):
+        raise UsageError(f"unknown pairs {pairs!r}: expected {' or '.join(PAIRS)}")
+    return pairs or ("updates" if len(saved) < 2 else "checkpoints")
 
 
 def stage_of(run: Run, stage: str | None) -> str:
@@ -184,7 +170,8 @@ def stage_of(run: Run, stage: str | None) -> str:
 
 def _measured(run: Run, stage: str) -> list[TensorRow]:
     """The tensors that have sums in a stage; one that is tied to another is counted there."""
-    measured = {row[0] for row in run.query("SELECT DISTINCT tensor FROM weight WHERE stage = ?", (stage,))}
+    sql = "SELECT id FROM tensor WHERE EXISTS(SELECT 1 FROM weight WHERE stage = ? AND tensor = id)"
+    measured = {row[0] for row in run.query(sql, (stage,))}
     return [tensor for tensor in run.tensors() if tensor.id in measured and tensor.tied_to is None]
 
 
@@ -211,62 +198,6 @@ def grouping(by: str) -> Callable[[TensorRow], str]:
     if by not in GROUPINGS:
         raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
     return GROUPINGS[by]
-
-
-@dataclass(frozen=True)
-class _Cube:
-    steps: NDArray[np.int64]
-    previous: NDArray[np.int64]
-    sums: tuple[Array, ...]  # sumsq, dot, sumsq_delta, dot_init, sumsq_previous, sumsq_first, nonfinite
-
-
-def _cube(run: Run, stage: str, ids: list[int], pairs: str | None) -> _Cube:
-    """The rows of a stage as dense arrays [steps, tensors], one row for each step."""
-    columns = f"step, prev_step, tensor, sumsq, nonfinite, dot, sumsq_delta, dot_init, {SCANNED_ROWS}"
-    sql = f"SELECT {columns} FROM weight WHERE stage = ?"
-    table = np.array(run.query(sql, (stage,)), dtype=np.float64).reshape(-1, 9)
-    index = {tensor: i for i, tensor in enumerate(ids)}
-    column = np.array([index.get(int(t), -1) for t in table[:, 2]])
-    table, column = table[column >= 0], column[column >= 0]
-    steps, row = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
-    previous = _previous(run, stage, steps, pairs)
-
-    def dense(values: Array, keep: NDArray[np.bool_]) -> Array:
-        out = np.full((len(steps), len(ids)), np.nan)
-        out[row[keep], column[keep]] = values[keep]
-        return out
-
-    every = np.ones(len(table), dtype=bool)
-    paired = (table[:, 1] == previous[row]) & (previous[row] >= 0)
-    sumsq = dense(table[:, 3], every)
-    dot, delta = dense(table[:, 5], paired), dense(table[:, 6], paired)
-    known, scanned = ~np.isnan(table[:, 7]), table[:, 8] > 0
-    init, first = formulas.from_one_start(
-        steps, sumsq, dense(table[:, 7], known & scanned), dense(table[:, 7], known & ~scanned)
-    )
-    before = _rows_of(sumsq, steps, previous)
-    before = np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
-    first = np.broadcast_to(first, sumsq.shape)
-    return _Cube(steps, previous, (sumsq, dot, delta, init, before, first, dense(table[:, 4], every)))
-
-
-def _previous(run: Run, stage: str, steps: NDArray[np.int64], pairs: str | None) -> NDArray[np.int64]:
-    rows = run.query("SELECT step FROM checkpoint WHERE stage = ? ORDER BY step", (stage,))
-    checkpoints = np.array([row[0] for row in rows], dtype=np.int64)
-    if pairs not in (None, *PAIRS):
-        raise UsageError(f"unknown pairs {pairs!r}: expected {' or '.join(PAIRS)}")
-    if pairs == "updates" or (pairs is None and len(checkpoints) < 2):
-        return steps - 1
-    at = np.searchsorted(checkpoints, steps)
-    known = np.isin(steps, checkpoints) & (at > 0)
-    return np.where(known, checkpoints[np.maximum(at - 1, 0)], NO_PREVIOUS)
-
-
-def _rows_of(values: Array, steps: NDArray[np.int64], wanted: NDArray[np.int64]) -> Array:
-    """The rows of `values` at the steps `wanted`; NaN for a step that is not among `steps`."""
-    at = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
-    known = steps[at] == wanted
-    return np.where(known[:, None], values[at], np.nan)
 
 
 def _add(values: Array, index: NDArray[np.int64], groups: int) -> Array:

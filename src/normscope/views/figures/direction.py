@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.anatomy import of_scope, scope_words
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.group_sums import Grouped
 from normscope.views.figures.groups import layer_style
 from normscope.views.figures.lines import axis_title, by_group, curve
 from normscope.views.page import palette

@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.anatomy import ROLES, of_scope
 from normscope.theory.laws.groups import GroupFits
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures import exponents
 from normscope.views.figures.lines import (

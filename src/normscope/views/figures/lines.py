@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.anatomy import of_scope
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.time_series import Series
 from normscope.views.page import palette
 from normscope.views.page.formatting import evenly_spaced, json_numbers, label, points_to_draw

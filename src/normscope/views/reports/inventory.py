@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from normscope.anatomy import in_body, of_scope, unknown_tensors
 from normscope.run import Run
-from normscope.theory.measures.measures import Grouped
+from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.run_summary import summarise
 from normscope.views.page.formatting import count, plural, points_to_draw
 from normscope.views.page.page_parts import Section, TableSpec

@@ -20,7 +20,8 @@ from normscope.errors import PluginError
 from normscope.plugins import Plugin, plugins
 from normscope.progress import Progress
 from normscope.run import MeasureRow, Run, TensorRow
-from normscope.theory.measures.measures import COMPOUND, MEASURES
+from normscope.theory.measures.group_sums import MEASURES
+from normscope.theory.measures.measures import COMPOUND
 
 if TYPE_CHECKING:
     from torch import Tensor

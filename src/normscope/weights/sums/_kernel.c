@@ -228,6 +228,7 @@ static PyObject *copy_many(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+#include "_places.h"
 #include "_live.h"
 
 static PyMethodDef METHODS[] = {
@@ -235,11 +236,13 @@ static PyMethodDef METHODS[] = {
      "chain(dtype, initial, previous, sources, wanted, block, totals, scratch, seconds): sums along several checkpoints"},
     {"sums_many", sums_many, METH_VARARGS, "sums_many(work, out): sums of many arrays, given by address"},
     {"copy_many", copy_many, METH_VARARGS, "copy_many(work): copies of many arrays, given by address"},
+    {"exchange", exchange, METH_VARARGS, "exchange(types): ask tensors of these two types by DLPack's exchange API"},
     {"places", places, METH_VARARGS, "places(tensors, dtypes, out): where each tensor of a list is"},
     {"sums_live", sums_live, METH_VARARGS,
      "sums_live(theta, previous, initial, dtypes, gradients, most, rows, out): sums of live tensors, or their table"},
     {"copy_live", copy_live, METH_VARARGS,
      "copy_live(tensors, targets, dtypes, most, work): copies of live tensors, or their table"},
+    {"have_gradients", have_gradients, METH_O, "have_gradients(tensors): whether none of them has a .grad that is None"},
     {"same_values", same_values, METH_VARARGS, "same_values(dictionaries, known): whether they hold these objects"},
     {NULL, NULL, 0, NULL},
 };

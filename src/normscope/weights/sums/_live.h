@@ -1,50 +1,9 @@
-/* Live tensors: where they are, asked from C. A training step leaves nothing of the interpreter's code in the
- * processor's caches, and five calls per tensor from Python would be the longest part of a record. One call does
- * a whole phase of a record: it looks the tensors up and, if they are small, sums or copies them as well. */
+/* Live tensors: one call from Python does a whole phase of a record: it finds the tensors in memory (_places.h) and, if they
+ * are small, sums or copies them as well. */
 
-enum { IS_CPU, IS_CONTIGUOUS, DTYPE, NUMEL, DATA_PTR, GRAD, ASKED };
-static const char *const QUESTIONS[ASKED] = {"is_cpu", "is_contiguous", "dtype", "numel", "data_ptr", "grad"};
-static PyObject *names[ASKED]; /* made once at import */
-
-typedef struct { int64_t dtype, elements, address; } Place; /* dtype is -1 where the kernel cannot read the tensor */
-
-enum { NOT_READABLE = -1, ABSENT = -2 };
 enum { DONE, TOO_LARGE, OTHERS }; /* what the calls return: all done, nothing done, some cannot be done here */
 
 #define WITH_LOCK 65536 /* elements; for fewer, giving up the interpreter's lock costs more than it gains */
-
-static int is_true(PyObject *answer) { /* takes the reference */
-    int found = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return found;
-}
-
-static int to_integer(PyObject *answer, int64_t *out) { /* takes the reference; 0 if that worked */
-    *out = answer ? (int64_t)PyLong_AsLongLong(answer) : -1;
-    Py_XDECREF(answer);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-/* Set *code to the number of the tensor's dtype if the kernel can read the tensor where it is; 0 if that worked. */
-static int code_of(PyObject *tensor, PyObject *dtypes, int64_t *code) {
-    *code = NOT_READABLE;
-    int yes = is_true(PyObject_GetAttr(tensor, names[IS_CPU]));
-    if (yes > 0) yes = is_true(PyObject_CallMethodObjArgs(tensor, names[IS_CONTIGUOUS], NULL));
-    if (yes <= 0) return yes;
-    PyObject *dtype = PyObject_GetAttr(tensor, names[DTYPE]);
-    PyObject *known = dtype ? PyDict_GetItemWithError(dtypes, dtype) : NULL; /* borrowed */
-    if (known) *code = (int64_t)PyLong_AsLongLong(known);
-    Py_XDECREF(dtype);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int place_of(PyObject *tensor, PyObject *dtypes, Place *place) {
-    place->address = 0;
-    if (to_integer(PyObject_CallMethodObjArgs(tensor, names[NUMEL], NULL), &place->elements)) return -1;
-    if (code_of(tensor, dtypes, &place->dtype)) return -1;
-    if (place->dtype < 0) return 0;
-    return to_integer(PyObject_CallMethodObjArgs(tensor, names[DATA_PTR], NULL), &place->address);
-}
 
 /* One side of the sums: a list of tensors, or the places of tensors that stay where they are, or nothing. */
 typedef struct { PyObject *list; Py_buffer view; const Place *known; int given; } Side;
@@ -206,4 +165,18 @@ static PyObject *same_values(PyObject *self, PyObject *args) {
             if (next >= all || PyList_GetItem(known, next++) != value) Py_RETURN_FALSE;
     }
     return PyBool_FromLong(next == all);
+}
+
+/* have_gradients(tensors): whether none of the tensors has a .grad that is None. */
+static PyObject *have_gradients(PyObject *self, PyObject *tensors) {
+    (void)self;
+    if (!PyList_Check(tensors)) return PyErr_Format(PyExc_TypeError, "expected a list of tensors");
+    int all = 1;
+    for (Py_ssize_t i = 0; all && i < PyList_Size(tensors); i++) {
+        PyObject *tensor = PyList_GetItem(tensors, i), *made = PyObject_GetAttr(tensor, names[GRAD]); /* first: borrowed */
+        if (!made) return NULL;
+        all = made != Py_None;
+        Py_DECREF(made);
+    }
+    return PyBool_FromLong(all);
 }

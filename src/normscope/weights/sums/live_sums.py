@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from normscope.weights.sums.statistics import CODES, Sums
 from normscope.weights.sums.tensor_sums import tensor_sums
@@ -26,6 +26,8 @@ try:
     from normscope.weights.sums import _kernel
 except ImportError:  # no compiler when the package was installed
     _kernel = None  # type: ignore[assignment]
+else:
+    _kernel.exchange((Tensor, nn.Parameter))
 
 Array = NDArray[np.float64]
 Words = NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import scope_words
 from normscope.live.alarms.record_summary import ModelParts, NonFiniteValues, RecordSummary
-from normscope.live.writing.journal_entries import COLUMNS, Record
+from normscope.live.writing.journal_entries import COLUMNS, Record, stacked
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.words import OUTSIDE, by_layer
@@ -62,7 +62,7 @@ class AlarmParts:
 
     def summaries(self, records: Sequence[Record]) -> list[RecordSummary]:
         """The records by parts; several cost little more than one."""
-        values = np.stack([record.values for record in records])
+        values = stacked(records)
         chosen = values[:, self._order[:, None], self._columns]
         missing = np.isnan(chosen)
         present = np.broadcast_to(self._complete, (len(records), *self._complete.shape))

@@ -17,7 +17,7 @@ class Guard:
     def doing(self, action: str, in_record: bool = False) -> _Doing:
         """A context in which an exception is logged, once for each action, instead of raised.
 
-        With `in_record`, the record counts as failed.
+        With `in_record`, the record counts as failed. It may be entered as often as one likes.
         """
         return _Doing(self, action, in_record)
 

@@ -20,9 +20,6 @@ from normscope.live.model.sharding import Layout, agreed_layout, gradient_leaves
 from normscope.live.recording.recorder import Recorder
 from normscope.words import some
 
-SAMPLED = 8
-"""Parameters whose versions are looked at to see whether something changes them."""
-
 
 class MonitoredModel:
     """What this rank knows of a model; every rank must create it at the same time."""
@@ -46,15 +43,21 @@ class MonitoredModel:
         self._measure = measure
         position = self.recorder.position
         leaves = gradient_leaves(model)
+        self._leaves: list[int] = []
+        self._positions: list[int] = []
         self._reached = {
             id(leaf): [position[id(p)] for p in members if id(p) in position] for leaf, members in leaves
         }
         self.backward = EndOfBackward([leaf for leaf, _ in leaves], self._gradients_ready)
         self.forward = ForwardWatch(model, repeat=ranks.world == 1)
-        self.sampled = self.layout.parameters[:: max(1, len(self.layout.parameters) // SAMPLED)]
 
     def _gradients_ready(self, leaves: list[Tensor]) -> None:
-        self._measure([i for leaf in leaves for i in self._reached.get(id(leaf), ())])
+        """Measure the parameters of these leaves, which are nearly always those of the pass before."""
+        ids = list(map(id, leaves))
+        if ids != self._leaves:
+            self._leaves = ids
+            self._positions = [i for key in ids for i in self._reached.get(key, ())]
+        self._measure(self._positions)
 
     def arm(self, gradients: bool, outputs: bool) -> None:
         """Look at the gradients, and at the outputs of modules, of the next step."""
@@ -71,10 +74,6 @@ class MonitoredModel:
     def changed(self) -> bool:
         """Whether the model's modules or parameters are no longer those that were looked at."""
         return self._watch.changed()
-
-    def versions(self) -> int:
-        """A number that grows with every change of the parameters in place; of a sample of them."""
-        return sum(p._version for p in self.sampled if not p.is_inference())
 
     def differences(self, before: MonitoredModel) -> list[str]:
         """What has changed since another look at the model, in words."""

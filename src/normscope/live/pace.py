@@ -7,6 +7,9 @@ import time
 from normscope.errors import UsageError
 from normscope.schedule import Budget, Schedule
 
+AHEAD = 64
+"""Steps that are looked up at once: between two steps of a small model each look takes long."""
+
 
 class Pace:
     """Decides which steps to record, and measures the time that recording takes.
@@ -22,15 +25,24 @@ class Pace:
                 f"schedule must come from every, logarithmic, at_steps or budget; got {schedule!r}"
             )
         self.schedule = schedule
+        self.by_budget = isinstance(schedule, Budget)
+        self._quiet = range(0)  # steps that are known not to be in the schedule
         self._next = self._last_step = step
         self._spent = self._tail = 0.0
         self._since = time.perf_counter()
 
     def due(self, step: int) -> bool:
         """Whether to record this step."""
-        if isinstance(self.schedule, Schedule):
-            return step in self.schedule
-        return step >= self._next
+        if step in self._quiet:
+            return False
+        schedule = self.schedule
+        if isinstance(schedule, Budget):
+            return step >= self._next
+        after = step + 1
+        while after < step + AHEAD and after not in schedule:
+            after += 1
+        self._quiet = range(step + 1, after)
+        return step in schedule
 
     def spend(self, start: float) -> None:
         """Add the time since `start` to the cost of the current record."""

@@ -31,13 +31,11 @@ from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
+from normscope.live.step_arrivals import StepArrivals
 from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows
 from normscope.words import some
-
-UNSEEN = 8
-"""Changes of each parameter without a step of a known optimizer, after which it is said."""
 
 
 class TrainingWatch:
@@ -54,8 +52,8 @@ class TrainingWatch:
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
         self.publisher: Publisher | None = None
-        self.begun = self._stale = False
-        self._versions = self.subject.versions()
+        self.begun = self._stale = self._armed = False
+        self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)
         self._rates = RateWatch()
 
     def start(self, publisher: Publisher | None) -> None:
@@ -93,8 +91,7 @@ class TrainingWatch:
 
     def check_steps_arrive(self) -> None:
         """Warn if the parameters change again and again and no step of a known optimizer is seen."""
-        changes = self.subject.versions() - self._versions
-        if changes >= UNSEEN * len(self.subject.sampled):
+        if self._arrivals.missing(self.step):
             self.guard.warn(
                 f"the parameters have changed since step {self.step}, but no optimizer was seen to step, so "
                 "nothing is recorded: pass the optimizer that trains the model, a torch.optim.Optimizer, to "
@@ -110,6 +107,8 @@ class TrainingWatch:
         self.pace.spend(start)
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.begun and not self._due:
+            return None
         with self.guard.doing("preparing a record"):
             if not self.begun:
                 around = wrapper_around(optimizer)
@@ -172,7 +171,7 @@ class TrainingWatch:
             return
         self._cycle.end()
         self.step += 1
-        self._versions = self.subject.versions()
+        self._arrivals.stepped(self.step)
         try:
             if self._due:
                 self._record(self.subject.recorder, start)
@@ -213,9 +212,10 @@ class TrainingWatch:
         self._due = self.pace.due(self.step + 1)
         if self._due:
             self.subject.arm(self.options.gradients, self.options.alarms)
-        else:
+        elif self._armed:
             self.subject.disarm()
             self.subject.recorder.release()
+        self._armed = self._due
         self._network.plan(self._due)
 
     def _begin(self, unchanged: bool = True) -> None:
@@ -282,7 +282,8 @@ class TrainingWatch:
         now = self._look_at(before.model)
         before.disarm()
         now.recorder.continue_from(before.recorder)
-        self.subject = now
+        self.subject, self._armed = now, True  # what it holds is released at the next step
+        self._arrivals = StepArrivals(now.layout.parameters, self.step)
         self._network.changed()
         self._put(self.inventory())
         if self.publisher is not None:

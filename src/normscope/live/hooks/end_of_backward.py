@@ -11,6 +11,7 @@ accumulated gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from torch.autograd import Variable
 from torch.compiler import is_compiling
 
 from normscope.live.hooks.untraced import never_compiled, untraced
+
+REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class EndOfBackward:
@@ -36,7 +39,7 @@ class EndOfBackward:
 
     def arm(self) -> None:
         """Hook every parameter that can get a gradient; one may have been unfrozen since the last time."""
-        trainable = [p.requires_grad for p in self._parameters]
+        trainable = list(map(REQUIRES_GRAD, self._parameters))
         if trainable != self._hooked:
             self.disarm()
             hooked = [p for p in self._parameters if p.requires_grad and p.is_leaf]

@@ -22,6 +22,8 @@ class StepCycle:
 
     def stepped(self, optimizer: Optimizer) -> bool:
         """Count a step of this optimizer; return whether that ends a step of the training."""
+        if len(self.optimizers) == 1 and self.optimizers[0] is optimizer:
+            return True
         self._resting.discard(id(optimizer))
         self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
         return all(id(each) in self._made or id(each) in self._resting for each in self.optimizers)

@@ -35,12 +35,16 @@ class StepHooks:
         self._begin, self._end = before, after
         self._before, self._after = untraced(self._begins), untraced(self._ends)
         self._handles: dict[int, list[RemovableHandle]] = {}
+        self._hooked: dict[int, weakref.ref[Optimizer]] = {}
         self._known: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._open: set[int] = set()  # the ids of optimizers that are in a step
         self._left_out: list[int] = []  # those of steps under way that do not count
         tell = weakref.WeakMethod(other)
 
         def stepped(optimizer: Optimizer, *_: Any) -> None:
+            known = self._hooked.get(id(optimizer))
+            if known is not None and known() is optimizer:  # quicker than the set, and nearly always so
+                return
             call = tell()  # the global list of hooks must not keep a monitor alive
             if call is not None and optimizer not in self._known and _counts(optimizer):
                 call(optimizer)
@@ -69,6 +73,7 @@ class StepHooks:
         self._known.add(optimizer)
         if (inner := getattr(optimizer, "inner", None)) is not None:  # of a wrapper, which steps it
             self._known.add(inner)
+        self._hooked[id(optimizer)] = weakref.ref(optimizer)
         self._handles[id(optimizer)] = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),

@@ -91,6 +91,8 @@ class NetworkWatch:
 
     def after(self, step: int, recorded: bool, destination: Destination | None) -> None:
         """Publish what running the model shows after a step; every rank must call this after every step."""
+        if self._probe is None and self._observer is None:
+            return
         with self._guard.doing("measuring the network"):
             if self._observer is not None and recorded:
                 _publish(self._training(step, self._observer), destination)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from normscope.live.model.optimizer_inspection import backward_scale, step_scale
 from normscope.live.model.wrapped_optimizers import WrappedOptimizer
 from normscope.live.recording.optimizer_part import OptimizerPart, as_index
-from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, gradient_sums_of, sums_of
+from normscope.weights.sums.live_sums import INIT, NONFINITE, SUMSQ, gradient_sums_of, have_gradients, sums_of
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -66,10 +66,9 @@ class GradientSums:
         self._latest = None
         self._pending[:] = 0.0
 
-    def recorded(self) -> Callable[[], Array]:
-        """What makes GRADIENT_COLUMNS of the gradients that the steps of this record used."""
-        used = self._used if self._all_used is None else self._all_used
-        return lambda: _columns(used) if used.shape[1] > len(GRADIENT_COLUMNS) else used
+    def recorded(self) -> Array:
+        """GRADIENT_COLUMNS of the gradients that the steps of this record used, or the sums of all."""
+        return self._used if self._all_used is None else self._all_used
 
     def continue_from(self, before: GradientSums, kept: Mapping[int, int]) -> None:
         """Take over another model's pending sums; `kept` maps positions here to positions there.
@@ -85,8 +84,8 @@ class GradientSums:
     def measure(self, reached: Sequence[int]) -> None:
         """Sum the gradients that a backward pass has changed."""
         self.order = reached
-        if reached != self._reached:
-            self._reached = list(reached)
+        if reached is not self._reached and reached != self._reached:
+            self._reached = reached
             self._chosen = np.array(sorted(set(reached)), dtype=np.int64)
             self._where = as_index(self._chosen, len(self._pending))
             self._theta = self._tensors(self._chosen) if self._plain else []
@@ -96,7 +95,7 @@ class GradientSums:
                 self._latest = sums
                 return
             self._settle()
-            found = _columns(sums)
+            found = gradient_columns(sums)
             self._pending[self._where] = found if present is None else np.where(present[:, None], found, 0.0)
             return
         self._pending[self._chosen] = 0.0
@@ -109,17 +108,17 @@ class GradientSums:
         A gradient that no backward pass was seen to make (assigned by hand, left from an earlier step) is
         measured now, after any clipping.
         """
-        chosen, where = part.indices, part.where
-        gradients = self._gradients(chosen)
         if (
             self._latest is not None
             and part.covers_all
             and self._new is None
-            and all(gradient is not None for gradient in gradients)
+            and have_gradients(self._theta)
             and backward_scale(optimizer) == 1.0
         ):
             self._all_used, self._latest, self.when = self._latest, None, "backward"
             return
+        chosen, where = part.indices, part.where
+        gradients = self._gradients(chosen)
         self._settle()
         present = np.array([gradient is not None for gradient in gradients], dtype=bool)
         if self._new is not None:
@@ -138,14 +137,14 @@ class GradientSums:
 
     def _use(self, where: slice | Indices, columns: Array) -> None:
         if self._all_used is not None:
-            self._used, self._all_used = _columns(self._all_used), None
+            self._used, self._all_used = gradient_columns(self._all_used), None
         self._used[where], self._any_used = columns, True
         self._pending[where] = 0.0
 
     def _settle(self) -> None:
         """Write the latest sums to `_pending`."""
         if self._latest is not None:
-            self._pending, self._latest = _columns(self._latest), None
+            self._pending, self._latest = gradient_columns(self._latest), None
 
     def use_without_step(self, chosen: Indices) -> None:
         """Record the gradients of parameters that no optimizer has."""
@@ -157,13 +156,13 @@ class GradientSums:
         if not len(chosen):
             return
         gradients = [gradient for gradient in self._gradients(chosen) if gradient is not None]
-        found = _columns(sums_of(gradients, None, self._tensors(chosen)))
+        found = gradient_columns(sums_of(gradients, None, self._tensors(chosen)))
         found[:, :2] /= (scale**2, scale)
         self._pending[chosen] = found
 
 
-def _columns(sums: Array) -> Array:
-    """GRADIENT_COLUMNS of gradients, from their sums."""
-    found = np.ones((len(sums), len(GRADIENT_COLUMNS)))
-    found[:, 0], found[:, 1], found[:, 2] = sums[:, SUMSQ], sums[:, INIT], sums[:, NONFINITE]
+def gradient_columns(sums: Array) -> Array:
+    """GRADIENT_COLUMNS of gradients, from their sums; [..., 6] becomes [..., 4]."""
+    found = np.ones((*sums.shape[:-1], len(GRADIENT_COLUMNS)))
+    found[..., 0], found[..., 1], found[..., 2] = sums[..., SUMSQ], sums[..., INIT], sums[..., NONFINITE]
     return found

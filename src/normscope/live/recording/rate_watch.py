@@ -27,13 +27,17 @@ class RateWatch:
 
     def __init__(self) -> None:
         self._noted: dict[tuple[int, int], Pair] = {}
+        self._read: list[tuple[Any, Any]] = []  # the very numbers that were read, by group
 
     def forget(self) -> None:
         """Note all rates again: training was resumed, or the groups have changed."""
         self._noted.clear()
+        self._read.clear()
 
     def rows(self, optimizers: Sequence[Optimizer], step: int, recorded: bool) -> list[RateRow]:
         """The groups whose rates have changed since they were last noted."""
+        if self._untouched(optimizers):
+            return []
         found, number = [], -1
         for which, optimizer in enumerate(optimizers):
             for index, group in enumerate(optimizer.param_groups):
@@ -46,7 +50,23 @@ class RateWatch:
                     self._noted[which, index] = rates
                     lr, decay = (None if math.isnan(x) else x for x in rates)
                     found.append(RateRow(step, number, lr, decay))
+        self._read = self._readings(optimizers) if recorded else []
         return found
+
+    def _untouched(self, optimizers: Sequence[Optimizer]) -> bool:
+        """Whether every group still has the very numbers that were noted at a recorded step."""
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        return len(groups) == len(self._read) and all(
+            group.get("lr") is lr and group.get("weight_decay") is decay
+            for group, (lr, decay) in zip(groups, self._read, strict=True)
+        )
+
+    def _readings(self, optimizers: Sequence[Optimizer]) -> list[tuple[Any, Any]]:
+        """The numbers of all groups as objects; none if one can change and stay the same object."""
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        read = [(group.get("lr"), group.get("weight_decay")) for group in groups]
+        plain = all(isinstance(x, float | int | None) for pair in read for x in pair)
+        return read if plain and not any("scheduled_lr" in group for group in groups) else []
 
 
 def _read(group: dict[str, Any], recorded: bool) -> Pair | None:

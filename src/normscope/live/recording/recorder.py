@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -15,22 +15,18 @@ from torch.optim import Optimizer
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, local, local_gradient
 from normscope.live.model.zero_partitions import is_partitioned
-from normscope.live.recording.gradient_sums import GRADIENT_COLUMNS, GradientSums
-from normscope.live.recording.optimizer_part import RATE_COLUMNS, OptimizerPart
+from normscope.live.recording.gradient_sums import GradientSums
+from normscope.live.recording.optimizer_part import OptimizerPart
 from normscope.live.recording.previous_values import PreviousValues
-from normscope.live.writing.journal_entries import COLUMNS, Record
+from normscope.live.recording.record_values import COLUMN, RATES, MeasuredHere, Missing
+from normscope.live.writing.journal_entries import Record
 from normscope.weights.sums.live_sums import KeptTensors, sums_of
 from normscope.weights.sums.statistics import Sums
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-COLUMN = {name: i for i, name in enumerate(COLUMNS)}
-SUMS = slice(0, len(Sums._fields))
-GRADIENT = slice(SUMS.stop, SUMS.stop + len(GRADIENT_COLUMNS))
-RATES = slice(GRADIENT.stop, GRADIENT.stop + len(RATE_COLUMNS))
-UPDATE = [COLUMN["dot"], COLUMN["sumsq_delta"]]
-GRADIENT_SUMS = [COLUMN["grad_sumsq"], COLUMN["grad_dot"]]
+REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class Recorder:
@@ -40,6 +36,8 @@ class Recorder:
         self.layout, self.ranks, self.updates = layout, ranks, updates
         self.position = {id(p): i for i, p in enumerate(layout.parameters)}
         self._positions: list[int] = layout.indices.tolist()
+        in_order = self._positions == list(range(len(layout.infos)))
+        self._places = None if in_order else layout.indices
         self._kinds = {kind: float(i) for i, kind in enumerate(kinds)}
         self._plain = not any(map(_is_special, layout.parameters))
         self._parts: dict[int, OptimizerPart] = {}
@@ -161,39 +159,27 @@ class Recorder:
 
     def combine(self, step: int, extra: Array, first: bool = False) -> tuple[Record, Array]:
         """The record of the whole model and the sum of `extra` over the ranks."""
-        rates = [(part.where, part.rates) for part in self._parts.values()]
-        assemble = partial(_assembled, self._whole_sums(), self.gradients.recorded(), rates)
-        mark = partial(self._mark_missing, first, self._previous.unknown_at(self.layout.indices))
-        order = list(map(self._positions.__getitem__, self.gradients.order))
-        frozen = [self._positions[i] for i, p in enumerate(self.layout.parameters) if not p.requires_grad]
+        unknown = self._previous.unknown_at(self.layout.indices)
+        measured = MeasuredHere(
+            self._sums if self._whole is None else self._whole,
+            self.gradients.recorded(),
+            [(part.where, part.rates) for part in self._parts.values()],
+            Missing(first or not self.updates, self._initial is None, unknown),
+            self._places,
+            len(self.layout.infos),
+        )
+        order, frozen = self.gradients.order, self._frozen()
+        if self._places is not None:
+            order, frozen = ([self._positions[i] for i in chosen] for chosen in (order, frozen))
         if self.ranks.world == 1:
-            return Record(
-                step, lambda: mark(self._combined(assemble(), extra)[0]), first, order, frozen
-            ), extra
-        values, extra = self._combined(assemble(), extra)
-        return Record(step, mark(values), first, order, frozen), extra
+            return Record(step, measured, first, order, frozen), extra
+        values, extra = self.ranks.combine(self.layout, measured.mine(), extra, RATES, COLUMN["absmax"])
+        return Record(step, measured.missing.mark(values), first, order, frozen), extra
 
-    def _whole_sums(self) -> Array:
-        return self._sums if self._whole is None else self._whole
-
-    def _combined(self, mine: Array, extra: Array) -> tuple[Array, Array]:
-        return self.ranks.combine(self.layout, mine, extra, RATES, COLUMN["absmax"])
-
-    def _mark_missing(self, first: bool, unknown: Indices | None, values: Array) -> Array:
-        """Write NaN where nothing was measured and where a gradient is not finite."""
-        no_gradient = (values[:, COLUMN["gradients"]] == 0) | (values[:, COLUMN["grad_nonfinite"]] > 0)
-        if no_gradient.any():
-            values[np.ix_(no_gradient, GRADIENT_SUMS)] = np.nan
-        ungrouped = values[:, COLUMN["grouped"]] == 0
-        if ungrouped.any():
-            values[np.ix_(ungrouped, [COLUMN["lr"], COLUMN["weight_decay"]])] = np.nan
-        if first or not self.updates:
-            values[:, UPDATE] = np.nan
-        elif unknown is not None:
-            values[unknown[:, None], UPDATE] = np.nan
-        if self._initial is None:
-            values[:, COLUMN["dot_init"]] = np.nan
-        return values
+    def _frozen(self) -> list[int]:
+        """The parameters that are to get no gradient."""
+        trained = list(map(REQUIRES_GRAD, self.layout.parameters))
+        return [] if all(trained) else [i for i, each in enumerate(trained) if not each]
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -219,17 +205,6 @@ class Recorder:
 def _is_special(parameter: Tensor) -> bool:
     """Whether what is summed is not the tensor itself."""
     return isinstance(parameter, DTensor) or parameter.is_complex() or is_partitioned(parameter)
-
-
-def _assembled(
-    sums: Array, gradients: Callable[[], Array], rates: Sequence[tuple[slice | Indices, Array]]
-) -> Array:
-    """One rank's part of a record, [parameters, COLUMNS]."""
-    mine = np.zeros((len(sums), len(COLUMNS)))
-    mine[:, SUMS], mine[:, GRADIENT] = sums, gradients()
-    for where, values in rates:
-        mine[where, RATES] = values
-    return mine
 
 
 def sums_now(like: Recorder) -> Array | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,22 @@ the only one that does not add up over ranks.
 """
 
 
+class Measured(Protocol):
+    """What was measured for one record; the numbers are made of it when they are needed."""
+
+    def values(self) -> Array:
+        """[parameters, COLUMNS]"""
+
+    def values_with(self, others: Sequence[Self]) -> Sequence[Array]:
+        """Those of this record and of others, which is faster than one by one."""
+
+
 @dataclass(frozen=True)
 class Record:
     """The sums of all parameters at one step."""
 
     step: int
-    measured: Array | Callable[[], Array]
+    measured: Array | Measured
     """`values`, or what makes them: training need not wait for that."""
     first: bool = False
     """Taken before the first step, so there is no update."""
@@ -49,12 +60,23 @@ class Record:
     @cached_property
     def values(self) -> Array:
         """[parameters, COLUMNS]; NaN where nothing was measured."""
-        return self.measured() if callable(self.measured) else self.measured
+        return self.measured if isinstance(self.measured, np.ndarray) else self.measured.values()
 
     def column(self, name: str) -> Array:
         """One of COLUMNS, one value per parameter."""
         column: Array = self.values[:, COLUMNS.index(name)]
         return column
+
+
+def stacked(records: Sequence[Record]) -> Array:
+    """The values of several records, [records, parameters, COLUMNS], made at once where they are not yet."""
+    waiting = [record for record in records if "values" not in vars(record)]
+    measured = [each.measured for each in waiting if not isinstance(each.measured, np.ndarray)]
+    if len(measured) == len(waiting) and len(measured) > 1:
+        first, *others = measured
+        for record, values in zip(waiting, first.values_with(others), strict=True):
+            vars(record)["values"] = values  # where the cached property keeps it
+    return np.stack([record.values for record in records])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.live.writing.journal_entries import COLUMNS, Array, Record
+from normscope.live.writing.journal_entries import COLUMNS, Array, Record, stacked
 from normscope.rows import NO_PREVIOUS, OptimizerRow
 from normscope.run_schema import APPLIED, KEY, LIVE_COLUMNS, SUMS
 
@@ -24,7 +24,7 @@ _GROUPED = COLUMNS.index("grouped")
 
 def stack(records: Sequence[Record], kept: NDArray[np.int64]) -> Array:
     """The values of the kept parameters, [records, parameters, COLUMNS]."""
-    return np.stack([record.values for record in records])[:, kept]
+    return stacked(records)[:, kept]
 
 
 def weight_rows(records: Sequence[Record], values: Array, ids: NDArray[np.int64]) -> Array:

@@ -80,6 +80,13 @@ def gradient_sums_of(parameters: list[Tensor]) -> tuple[Array, NDArray[np.bool_]
     return out, None if len(chosen) == len(made) else present
 
 
+def have_gradients(parameters: list[Tensor]) -> bool:
+    """Whether none of the parameters is without gradient."""
+    if _kernel is not None:
+        return _kernel.have_gradients(parameters)
+    return all(parameter.grad is not None for parameter in parameters)
+
+
 def _sums(
     theta: list[Tensor], previous: Tensors | None, initial: Tensors | None, gradients: bool = False
 ) -> tuple[Words, Array, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from normscope.live.writing.journal_entries import COLUMNS, Record, stacked
 from normscope.run import TensorRow
 from normscope.theory.measures.measures import GROUPINGS
 from normscope.words import OUTSIDE, by_layer
+
+Array = NDArray[np.float64]
 
 SUMMED = ("sumsq", "dot", "sumsq_delta", "grad_sumsq", "lr")
 MOST_MODULES = 256
@@ -78,9 +81,10 @@ class AlarmParts:
             rates = lr / present[:, :, 4]
             growth = -0.5 * np.log(before / sumsq)
             norms, gradients = np.sqrt(sumsq), np.sqrt(gradient)
+            prepared = self._prepared(norms, gradients, alignment)
         bad: list[bool] = np.atleast_1d(np.any(values[:, :, NONFINITE] > 0, axis=(1, 2))).tolist()
         known: list[bool] = np.atleast_1d(np.any(values[:, :, GRADIENTS] != 0, axis=1)).tolist()
-        return [
+        found = [
             RecordSummary(
                 record.step, self._parts, norms[i], gradients[i], alignment[i], rates[i],
                 growth[i], self._frozen(record),
@@ -90,6 +94,21 @@ class AlarmParts:
             )
             for i, record in enumerate(records)
         ]  # fmt: skip
+        for summary, (log_norm, by_scope, share) in zip(found, prepared, strict=True):
+            vars(summary).update(log_norm=log_norm, by_scope=by_scope, gradient_share=share)
+        return found
+
+    def _prepared(self, norms: Array, gradients: Array, alignment: Array) -> Iterator[tuple[Any, ...]]:
+        """The cached properties of the summaries, for all records at once."""
+        scopes = len(self._parts.scopes)
+        log_norm, log_gradient = np.log(norms), np.log(gradients[:, :scopes])
+        ratios = (log_gradient - log_norm[:, :scopes]).tolist()
+        by_scope = zip(log_gradient[:, -1].tolist(), ratios, alignment[:, :scopes].tolist(), strict=True)
+        of_groups = np.nan_to_num(gradients[:, scopes:])
+        largest = of_groups.max(axis=1, initial=0.0)
+        shares = np.log(of_groups / largest[:, None])
+        known = [share if any_gradient else None for share, any_gradient in zip(shares, largest, strict=True)]
+        return zip(log_norm, by_scope, known, strict=True)
 
     def _frozen(self, record: Record) -> NDArray[np.bool_]:
         """The parts of which every tensor is frozen."""

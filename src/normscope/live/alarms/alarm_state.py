@@ -30,8 +30,10 @@ class AlarmState:
 
     def update(self, step: int, signs: Sequence[Sign], kinds: Collection[str]) -> list[Alarm]:
         """The alarms that begin with these signs; `kinds` are those that were looked for."""
-        for kind in kinds:
-            self._raised[kind] = self._raised.get(kind, CALM) + 1
+        for kind in self._raised:
+            self._raised[kind] += kind in kinds
+        if not signs and not self._calm:  # most records end here
+            return []
         lasting = {(sign.kind, sign.where) for sign in signs if sign.level >= LASTS}
         for key in [key for key in self._calm if key[0] in kinds]:
             self._calm[key] = 0 if key in lasting else self._calm[key] + 1

@@ -87,7 +87,7 @@ class AlarmDetector:
         self._record_rules = [rule() for rule in RECORD_RULES]
         self._loss_rules = [rule() for rule in LOSS_RULES]
         self._attention_rules: dict[str, list[AttentionRule]] = {}
-        self._record_kinds = {rule.kind for rule in self._record_rules}
+        self._record_kinds = {KIND, *(rule.kind for rule in self._record_rules)}
         self._loss_kinds = {rule.kind for rule in self._loss_rules}
 
     def restart(self) -> None:
@@ -111,7 +111,7 @@ class AlarmDetector:
         self._last_finite = now.step
         self._past.add(now)
         signs = [sign for rule in self._record_rules for sign in rule.check(now, self._past, self._loss)]
-        return self._state.update(now.step, signs, self._record_kinds | {KIND})
+        return self._state.update(now.step, signs, self._record_kinds)
 
     def check_scalars(self, step: int, values: Mapping[str, float]) -> list[Alarm]:
         """The alarms that begin with the loss of this step, if it is among the values."""

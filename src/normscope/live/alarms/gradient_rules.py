@@ -36,7 +36,8 @@ class GradientDrift:
         if len(records) < number:
             return
         oldest = len(records) - number
-        rows = [records[i] for i in (*range(oldest, oldest + RECENT), *range(-RECENT, 0))]
+        kept = list(records)
+        rows = kept[oldest : oldest + RECENT] + kept[-RECENT:]
         for i, scope in enumerate(now.parts.scopes):
             own = [row.ratios[i] for row in rows]
             if not max(own) - min(own) > 0.5 * math.log(DRIFT_UP) or not all(map(math.isfinite, own)):
@@ -67,13 +68,15 @@ class GradientSpike:
 
     def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign if the gradient of all parameters jumps."""
-        whole = len(now.parts.scopes) - 1
-        values = [row.gradient for row in past.records]
-        newest, known = values[-1], [value for value in values[:-1] if math.isfinite(value)]
+        newest = past.records[-1].gradient
         if not math.isfinite(newest):
             return
         if len(self._first) < SPIKE_RECORDS:
             self._first.append(newest)
+        if len(past.records) > 1 and newest - past.records[-2].gradient < SPIKE:  # most records end here
+            return
+        whole, before = len(now.parts.scopes) - 1, [row.gradient for row in past.records][:-1]
+        known = [value for value in before if math.isfinite(value)]
         if len(known) < SPIKE_RECORDS:
             return
         largest = max(known)
@@ -111,18 +114,16 @@ class DeadGroup:
         if self._names != groups:
             self._begin(groups)
         offset = len(now.parts.scopes)
-        gradient = np.nan_to_num(now.gradient[offset:])
-        if not gradient.any():
+        share = now.gradient_share
+        if share is None:
             yield from self._all_dead(now, loss)
             return
-        frozen = now.frozen[offset:]
-        with np.errstate(divide="ignore"):
-            share = np.log(gradient / gradient.max())
-        none = share < self._usual + DEAD_SHARE
-        if not none.any() and self._all_alive and not frozen.any():  # most records end here
+        none, some_frozen = share < self._usual + DEAD_SHARE, now.some_frozen
+        if not none.any() and self._all_alive and not some_frozen:  # most records end here
             self._alive += 1
             self._usual += 0.1 * (share - self._usual)
             return
+        frozen, gradient = now.frozen[offset:], np.nan_to_num(now.gradient[offset:])
         none &= self._alive >= DEAD_RECORDS
         self._note(now.step, share, none, frozen)
         self._all_alive = not self._without.any() and bool(np.isfinite(self._usual).all())

@@ -10,7 +10,7 @@ import numpy as np
 
 from normscope.live.alarms.alarms import CRITICAL, Sign
 from normscope.live.alarms.loss_history import LossHistory
-from normscope.live.alarms.record_summary import Array, PastRecord, RecordHistory, RecordSummary
+from normscope.live.alarms.record_summary import Array, RecordHistory, RecordSummary
 from normscope.live.alarms.running_line import RunningLine
 
 WINDOW = 32  # records that the power law is fitted to
@@ -89,15 +89,17 @@ class Runaway:
         records = past.records
         if len(records) < RUNAWAY_RECORDS:
             return
-        first, middle, last = records[-RUNAWAY_RECORDS], records[-RUNAWAY_RECORDS // 2], records[-1]
-        growth = np.minimum(last.log_norm, records[-2].log_norm) - first.log_norm  # one outlier is no growth
-        steep = STEEP * float(np.log(last.step / max(1, first.step)))
+        first, last = records[-RUNAWAY_RECORDS], records[-1]
+        steep = STEEP * math.log(max(1, last.step) / max(1, first.step))
         limit = max(RUNAWAY * (EARLY_FACTOR if past.seen < EARLY else 1.0), steep)
+        if (last.log_norm - first.log_norm).max() <= 0.5 * limit:  # most records end here
+            return
+        growth = np.minimum(last.log_norm, records[-2].log_norm) - first.log_norm  # one outlier is no growth
         if not (growth > 0.5 * limit).any():
             return
-        convex = _convexity(first, middle, last)
+        convex = _convexity(past)
         excused = bool(loss.values) and not loss.worsened_since(first.step)
-        explained = last.explained - first.explained
+        explained = past.explained(-RUNAWAY_RECORDS, -1)
         for i in np.flatnonzero((growth > 0.5 * limit) & (convex > CONVEX)).tolist():
             name, own = now.parts.names[i], float(growth[i])
             if excused and not explained[i] < EXPLAINED * own:
@@ -110,11 +112,13 @@ class Runaway:
             yield Sign(self.kind, name, text, evidence, CRITICAL, own / limit)
 
 
-def _convexity(first: PastRecord, middle: PastRecord, last: PastRecord) -> Array:
+def _convexity(past: RecordHistory) -> Array:
     """0 where the norm grew in proportion to time, 1 where it grew exponentially."""
+    half = -RUNAWAY_RECORDS // 2
+    first, middle, last = (past.records[i] for i in (-RUNAWAY_RECORDS, half, -1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         start, end = np.exp(first.log_norm - middle.log_norm), np.exp(last.log_norm - middle.log_norm)
-        early, late = middle.time - first.time, last.time - middle.time
+        early, late = past.time(-RUNAWAY_RECORDS, half), past.time(half, -1)
         ratio = (end - 1) / late / ((1 - start) / early)
         rate = (last.log_norm - first.log_norm) / (early + late)
         exponential = np.expm1(rate * late) / late / (-np.expm1(-rate * early) / early)
@@ -132,13 +136,17 @@ class FastLayer:
 
     def check(self, now: RecordSummary, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each layer that grows away from the median of the others."""
-        if len(past.records) < 2 * RECENT or now.parts.layers.sum() < 3:
+        if len(past.records) < 2 * RECENT:
             return
         before, offset = past.records[-2 * RECENT], len(now.parts.scopes)
         growth = (past.records[-1].log_norm - before.log_norm)[offset:]
-        growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
-        steep = STEEP * float(np.log(now.step / max(1, before.step)))
+        steep = STEEP * math.log(max(1, now.step) / max(1, before.step))
         limit = LAYER_EARLY if past.seen < EARLY else max(LAYER_GROWTH, steep)
+        if not len(growth) or growth.max() <= 0.5 * limit:  # most records end here
+            return
+        if now.parts.layers.sum() < 3:
+            return
+        growth = np.where(now.parts.layers & np.isfinite(growth), growth, np.nan)
         fast = np.flatnonzero(growth > 0.5 * limit)
         sizes = np.exp(before.log_norm[offset:])
         typical = float(np.median(sizes[now.parts.layers])) if len(fast) else 0.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +79,39 @@ class RecordSummary:
     gradients_known: bool = True
     """Whether gradients were measured."""
 
+    # What the rules read at every record, which is much faster made for many records at once.
+
+    @cached_property
+    def log_norm(self) -> Array:
+        """The logarithms of the norms."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Array = np.log(self.norm)
+        return found
+
+    @cached_property
+    def by_scope(self) -> tuple[float, list[float], list[float]]:
+        """The log gradient norm of all; by scope, that relative to the norm, and the alignment."""
+        scopes = len(self.parts.scopes)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gradient = np.log(self.gradient[:scopes])
+        ratios = (gradient - self.log_norm[:scopes]).tolist()
+        return float(gradient[-1]), ratios, self.alignment[:scopes].tolist()
+
+    @cached_property
+    def gradient_share(self) -> Array | None:
+        """By group, the logarithm of the gradient relative to the largest; None if there is no gradient."""
+        gradient = np.nan_to_num(self.gradient[len(self.parts.scopes) :])
+        if not gradient.any():
+            return None
+        with np.errstate(divide="ignore"):
+            found: Array = np.log(gradient / gradient.max())
+        return found
+
+    @cached_property
+    def some_frozen(self) -> bool:
+        """Whether a group has no parameter that is to get a gradient."""
+        return bool(self.frozen[len(self.parts.scopes) :].any())
+
 
 @dataclass(frozen=True)
 class PastRecord:
@@ -90,10 +125,7 @@ class PastRecord:
     """By scope, the logarithm of the gradient norm relative to the parameter norm."""
     alignment: list[float]
     """By scope."""
-    explained: Array
-    """Log growth of the norm up to here by the optimizers' updates, as far as they were recorded."""
-    time: Array
-    """The sum of the learning rates up to here, by part; steps if they are not known."""
+    summary: RecordSummary
 
 
 class RecordHistory:
@@ -102,44 +134,42 @@ class RecordHistory:
     def __init__(self) -> None:
         self.records: deque[PastRecord] = deque(maxlen=KEPT)
         self.seen = 0
-        self._last: RecordSummary | None = None
 
     def restart(self) -> None:
         """Forget all records."""
         self.records.clear()
         self.seen = 0
-        self._last = None
 
     def add(self, now: RecordSummary) -> PastRecord:
         """Append a record, in which every value is finite or NaN."""
-        last = self._last
+        last = self.records[-1].summary if self.records else None
         if last is not None and last.parts is not now.parts and last.parts.names != now.parts.names:
             self.restart()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scopes, log_norm = len(now.parts.scopes), np.log(now.norm)
-            gradient = np.log(now.gradient[:scopes])
-            ratios, alignment = (gradient - log_norm[:scopes]).tolist(), now.alignment[:scopes].tolist()
-            explained, time = self._explained(now), self._time(now)
-            past = PastRecord(now.step, log_norm, float(gradient[-1]), ratios, alignment, explained, time)
+        past = PastRecord(now.step, now.log_norm, *now.by_scope, now)
         self.records.append(past)
         self.seen += 1
-        self._last = now
         return past
 
-    def _explained(self, now: RecordSummary) -> Array:
-        """Each recorded update stands for those since the last record."""
-        before = self._last
-        if before is None:
-            return np.zeros(len(now.norm))
-        found: Array = self.records[-1].explained + now.step_growth * (now.step - before.step)
+    def explained(self, first: int, last: int) -> Array:
+        """Log growth of the norm between two records by the updates, as far as they were recorded.
+
+        Each recorded update stands for those since the record before.
+        """
+        return self._total(first, last, lambda before, now: now.step_growth)
+
+    def time(self, first: int, last: int) -> Array:
+        """The sum of the learning rates between two records, by part; steps if they are not known."""
+        return self._total(first, last, _rate)
+
+    def _total(self, first: int, last: int, of: Callable[[RecordSummary, RecordSummary], Array]) -> Array:
+        """The sum over the records after `first` up to `last`, each times the steps since the one before."""
+        rows = [record.summary for record in list(self.records)[first : last + 1 or None]]
+        found = np.zeros(len(rows[0].norm))
+        for before, now in pairwise(rows):
+            found = found + of(before, now) * (now.step - before.step)
         return found
 
-    def _time(self, now: RecordSummary) -> Array:
-        before = self._last
-        if before is None:
-            return np.zeros(len(now.norm))
-        rate = 0.5 * (before.lr + now.lr)
-        unknown = np.isnan(rate)
-        if unknown.any():
-            rate = np.where(unknown, 1.0, rate)
-        return self.records[-1].time + rate * (now.step - before.step)
+
+def _rate(before: RecordSummary, now: RecordSummary) -> Array:
+    rate = 0.5 * (before.lr + now.lr)
+    return np.where(np.isnan(rate), 1.0, rate)

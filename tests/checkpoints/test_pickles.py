@@ -285,7 +285,7 @@ def test_malicious_pickles(tmp_path, content):
 
 def test_what_torch_writes_today(tmp_path):
     """The magic number and layout of legacy files have not changed."""
-    from normscope.checkpoints.formats.torch.pickles import MAGIC
+    from normscope.checkpoints.formats.torch.archives import MAGIC
 
     buffer = io.BytesIO()
     torch.save({}, buffer, _use_new_zipfile_serialization=False)

@@ -12,7 +12,8 @@ from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
 from normscope.checkpoints.formats.safetensors import is_safetensors, open_safetensors
-from normscope.checkpoints.formats.torch.pickles import is_pickle, is_torch_zip, open_legacy, open_torch_zip
+from normscope.checkpoints.formats.torch.archives import is_pickle, is_torch_zip
+from normscope.checkpoints.formats.torch.pickles import open_legacy, open_torch_zip
 from normscope.checkpoints.limits import open_checked, reading
 from normscope.errors import CorruptCheckpoint, PluginError, UnknownFormat
 from normscope.plugins import Plugin, plugins

@@ -363,9 +363,6 @@ def test_an_epoch_and_a_loss(tmp_path):
 @pytest.mark.parametrize(
     "names",
     [
-        ("consolidated.00.pth", "consolidated.01.pth"),
-        ("mp_rank_00/model_optim_rng.pt", "mp_rank_01/model_optim_rng.pt"),
-        ("iter_0000100/mp_rank_00/model_optim_rng.pt", "iter_0000100/mp_rank_01/model_optim_rng.pt"),
         ("mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt"),
         ("global_step3/mp_rank_00_model_states.pt", "global_step3/mp_rank_01_model_states.pt"),
         ("global_step3/layer_00-model_00-model_states.pt", "global_step3/layer_01-model_00-model_states.pt"),
@@ -388,6 +385,20 @@ def test_ranks_are_no_steps(tmp_path, names):
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        ("consolidated.00.pth", "consolidated.01.pth"),
+        ("mp_rank_00/model_optim_rng.pt", "mp_rank_01/model_optim_rng.pt"),
+        ("iter_0000100/mp_rank_00/model_optim_rng.pt", "iter_0000100/mp_rank_01/model_optim_rng.pt"),
+    ],
+    ids=lambda names: names[0],
+)
+def test_ranks_of_an_unknown_model_are_not_joined(tmp_path, names):
+    with pytest.raises(CheckpointError, match=r"have unknown names \('w'\), so it is not clear"):
+        open_series(make(tmp_path, *names)).entries[0].open()
+
+
+@pytest.mark.parametrize(
     "name", ["consolidated.00.pth", "mp_rank_00_model_states.pt", "model_rank_0.pt", "rank0_of_1.pt"]
 )
 def test_a_lone_rank_is_a_plain_checkpoint(tmp_path, name):
@@ -406,7 +417,7 @@ def test_a_whole_model_beside_its_parts(tmp_path):
     make(tmp_path, "step1/model.safetensors", "step1/consolidated.00.pth", "step1/consolidated.01.pth")
     series = open_series(tmp_path)
     assert steps(series) == [1]
-    assert set(left_out(series)) == {"step1/consolidated.00", "step1/consolidated.01"}
+    assert set(left_out(series)) == {"step1/consolidated"}
 
 
 # -- the user's own pattern --------------------------------------------------------------------

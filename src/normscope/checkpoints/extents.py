@@ -211,7 +211,7 @@ class TableCheckpoint(Checkpoint):
         self.format, self.tensors = format, tensors
         self.skipped, self.step, self.notes = extras.skipped, extras.step, extras.notes
         self.buffers, self.parameters, self.networks = extras.buffers, extras.parameters, extras.networks
-        self._extents = extents
+        self.extents = extents
         self._files = tuple(files)
         self._digest: str | None = None
 
@@ -245,20 +245,20 @@ class TableCheckpoint(Checkpoint):
             for file in self._files:
                 result.update(file.read(0, file.size))
             return result.hexdigest()
-        for name in sorted(name for name in self.tensors if not self._extents[name].sequential):
+        for name in sorted(name for name in self.tensors if not self.extents[name].sequential):
             size = self.tensors[name].nbytes
             last = max(0, size - SPOT)
             for start in sorted({0, last // 2 // SPOT * SPOT, last}):
-                result.update(self._extents[name].read(start, min(start + SPOT, size)))
+                result.update(self.extents[name].read(start, min(start + SPOT, size)))
         return result.hexdigest()
 
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Same as Extent.read; whatever a damaged file makes it raise, the error names the file."""
-        return self._from(self._extents[name].read, start, stop)
+        return self._from(self.extents[name].read, start, stop)
 
     def borrow(self, name: str, start: int, stop: int, mapped: bool = True) -> Borrowed:
         """Same as Extent.borrow, with the errors of `read`."""
-        return self._from(self._extents[name].borrow, start, stop, mapped)
+        return self._from(self.extents[name].borrow, start, stop, mapped)
 
     def _from(self, method: Callable[..., Taken], *where: int) -> Taken:
         try:
@@ -276,19 +276,19 @@ class TableCheckpoint(Checkpoint):
     def zero_copy(self, name: str) -> bool:
         """Same as Extent.zero_copy."""
         with reading(self._where):
-            return self._extents[name].zero_copy
+            return self.extents[name].zero_copy
 
     def read_granularity(self, name: str) -> int:
         """Same as Extent.read_granularity."""
-        return self._extents[name].read_granularity
+        return self.extents[name].read_granularity
 
     def sequential(self, name: str) -> bool:
         """Same as Extent.sequential."""
-        return self._extents[name].sequential
+        return self.extents[name].sequential
 
     def drop(self, name: str, start: int, stop: int) -> None:
         """Same as Extent.drop."""
-        self._extents[name].drop(start, stop)
+        self.extents[name].drop(start, stop)
 
     def close(self) -> None:
         """Close every file."""

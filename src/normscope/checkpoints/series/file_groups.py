@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.json_headers import parse_object
+from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX, is_bundle, open_bundle
@@ -65,7 +66,7 @@ def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
     names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
-    for find_group in (_find_indexed, _find_shards, _find_bundles):
+    for find_group in (_find_indexed, _find_shards, _find_bundles, _find_ranks):
         used = {name for each in found for name in each.files}
         found += find_group(folder, [name for name in names if name not in used])
     used = {name for each in found for name in each.files}
@@ -94,7 +95,8 @@ def trainer_step(folder: Folder) -> int | None:
 
 
 def _is_part(name: str) -> bool:
-    return bool(_SHARD.match(name) or _INDEX.match(name) or name.endswith(INDEX_SUFFIX) or ".data-" in name)
+    known = _SHARD.match(name) or _INDEX.match(name)
+    return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name)
 
 
 def _single_file(folder: Folder, name: str) -> FoundCheckpoint:
@@ -157,6 +159,12 @@ def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> C
         return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)
 
     return opener
+
+
+def _find_ranks(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """Checkpoints of which each rank wrote a file."""
+    groups = find_rank_files(folder, names)
+    return [_found(folder, group.label, group.files, group.open) for group in groups]
 
 
 def _find_bundles(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:

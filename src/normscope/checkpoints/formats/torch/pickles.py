@@ -31,12 +31,12 @@ _SHORT = 1024
 
 def open_torch_zip(file: File) -> Checkpoint:
     """Open the model in a zip archive of torch.save."""
-    return _open_models([_read_zip(file)])
+    return open_models([_read_zip(file)])
 
 
 def open_legacy(file: File) -> Checkpoint:
     """Open the model in a file of torch.save before 1.6, or with the old serialisation."""
-    return _open_models([_read_legacy(file)])
+    return open_models([_read_legacy(file)])
 
 
 def open_sharded_bin(folder: Folder, index_name: str) -> Checkpoint:
@@ -51,7 +51,7 @@ def open_sharded_bin(folder: Folder, index_name: str) -> Checkpoint:
 
 def open_bin_shards(folder: Folder, shards: list[str]) -> Checkpoint:
     """Open a model in several files, each with some of its tensors."""
-    return _open_models([_read_any(folder.file(shard)) for shard in shards])
+    return open_models([_read_any(folder.file(shard)) for shard in shards])
 
 
 def read_single(file: File) -> tuple[Tensor, Extent]:
@@ -70,19 +70,19 @@ def read_single_value(file: File) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-_PickledModel = tuple[File, ModelState, Locate]
+PickledModel = tuple[File, ModelState, Locate]
 
 
-def _read_any(file: File) -> _PickledModel:
+def _read_any(file: File) -> PickledModel:
     return _read_zip(file) if zips.is_zip(file) else _read_legacy(file)
 
 
-def _read_zip(file: File) -> _PickledModel:
+def _read_zip(file: File) -> PickledModel:
     data, locate = read_zip(file)
     return file, _describe(file, data), locate
 
 
-def _read_legacy(file: File) -> _PickledModel:
+def _read_legacy(file: File) -> PickledModel:
     found = read_legacy(file)
     return file, find_model(found.pickle, file.name), found.locate
 
@@ -103,7 +103,8 @@ def _describe_cached(data: bytes) -> ModelState:
     return find_model(unpickle(memoryview(data)), "")
 
 
-def _open_models(parts: Sequence[_PickledModel]) -> Checkpoint:
+def open_models(parts: Sequence[PickledModel]) -> TableCheckpoint:
+    """One checkpoint of the models in several files."""
     tensors: dict[str, Tensor] = {}
     extents: dict[str, Extent] = {}
     skipped: dict[str, str] = {}
@@ -125,7 +126,7 @@ def _open_models(parts: Sequence[_PickledModel]) -> Checkpoint:
     return TableCheckpoint("pytorch", [part[0] for part in parts], tensors, extents, extras)
 
 
-def _stored_step(parts: Sequence[_PickledModel]) -> int | None:
+def _stored_step(parts: Sequence[PickledModel]) -> int | None:
     for file, state, locate in parts:
         if isinstance(state.step, TensorRecord):
             extent, low, high = locate_tensor(file, "step", state.step, locate)

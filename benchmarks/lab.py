@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.clock import race
+from normscope.engines.pool import LocalExecutor
 from normscope.lab.config import TrainConfig, override
 from normscope.lab.model import SIZES
 from normscope.lab.sweep.cells import grid, make_cells, parse_values
 from normscope.lab.sweep.outcome import CellJob, run_cell
-from normscope.lab.sweep.pool import LocalExecutor
 from normscope.lab.sweep.sweep import SweepConfig, sweep
 from normscope.lab.training.trainer import RunPaths, Trainer
 
@@ -155,7 +155,7 @@ def ray_share():
     except ImportError:
         print("Ray is not installed: pip install 'normscope[ray]'")
         return
-    from normscope.lab.sweep.engine import RayExecutor
+    from normscope.engines.ray_executor import RayExecutor
 
     config = small_cells()
     ray.init(num_cpus=2, log_to_driver=False, logging_level="error", include_dashboard=False)

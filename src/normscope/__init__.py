@@ -12,6 +12,7 @@ from normscope._version import __version__
 
 if TYPE_CHECKING:
     from normscope.checkpoints.series.series import CheckpointSource
+    from normscope.engines.engine import SupportsSubmit
     from normscope.errors import NormscopeError
     from normscope.lab.automata.automaton import Automaton
     from normscope.lab.automata.extracted import ExtractedAutomaton
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from normscope.lab.data.grammar import Language
     from normscope.lab.model import ModelConfig
     from normscope.lab.optimizing.constraints import Constraint
-    from normscope.lab.sweep.engine import SupportsSubmit
     from normscope.lab.sweep.sweep import SweepConfig, SweepResult, sweep
     from normscope.lab.training.callback import Callback
     from normscope.lab.training.train import train
@@ -196,7 +196,7 @@ _HOMES = {
     "Similarity": "normscope.network.measuring.layer_similarity",
     "SimilarityRow": "normscope.rows",
     "Source": "normscope.theory.measures.series_sources",
-    "SupportsSubmit": "normscope.lab.sweep.engine",
+    "SupportsSubmit": "normscope.engines.engine",
     "SweepConfig": "normscope.lab.sweep.sweep",
     "SweepResult": "normscope.lab.sweep.sweep",
     "Table": "normscope.table",

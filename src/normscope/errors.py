@@ -20,6 +20,9 @@
     ├── SeriesError             values that cannot be fitted                 exit code 1
     ├── LiteratureError         a paper or a library cannot be read          exit code 1
     │   └── ServiceError        a service with papers could not be asked
+    ├── EngineError             work cannot be sent to other processes       exit code 1
+    │   ├── NodeProblem         a machine of a cluster lacks what the work needs
+    │   └── WorkerLost          the process of a call died at every attempt
     └── TrainingError           a lab run or sweep cannot continue           exit code 1
         └── Diverged            the loss became NaN or infinite
 
@@ -161,6 +164,18 @@ class LiteratureError(NormscopeError):
 
 class ServiceError(LiteratureError):
     """A service that knows papers did not answer, or not in a way that can be used."""
+
+
+class EngineError(NormscopeError):
+    """Work cannot be sent to other processes or machines."""
+
+
+class NodeProblem(EngineError):
+    """A machine of a cluster lacks what the work needs."""
+
+
+class WorkerLost(EngineError):
+    """The process of a call died at every attempt."""
 
 
 class TrainingError(NormscopeError):

@@ -53,3 +53,20 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in two units at most.
+
+    >>> duration(0.2), duration(75), duration(10_000), duration(200_000)
+    ('under a second', '1 min 15 s', '2 h 46 min', '2 days 7 h')
+    """
+    if seconds < 1:
+        return "under a second"
+    units = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+    first = next(i for i, (_, size) in enumerate(units) if seconds >= size)
+    parts, left = [], int(seconds)
+    for name, size in units[first : first + 2]:
+        count, left = divmod(left, size)
+        parts += [f"{count} {'day' if (name, count) == ('days', 1) else name}"] if count else []
+    return " ".join(parts)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from normscope.errors import TrainingError, UsageError
-from normscope.lab.sweep.engine import RayExecutor, open_engine
-from normscope.lab.sweep.pool import LocalExecutor
+from normscope.engines.engine import named_executor
+from normscope.engines.pool import LocalExecutor
+from normscope.engines.ray_executor import RayExecutor
+from normscope.errors import EngineError, UsageError
 from normscope.lab.sweep.sweep import sweep
 from tests.lab.sweeping import essence, recorded, small_sweep
 
@@ -70,7 +71,7 @@ def worker_pids():
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"ray::_call_function" in path.read_bytes():
+            if b"ray::call_function" in path.read_bytes():
                 found.append(int(path.parent.name))
         except OSError:
             continue
@@ -136,17 +137,17 @@ def test_submitit_gives_the_same_numbers(tmp_path, wanted):
 
 
 def test_addresses():
-    with open_engine("local:3") as executor:
+    with named_executor("processes:3") as executor:
         assert isinstance(executor, LocalExecutor)
         assert executor.workers == 3
     for address in ("slurm", "local:many", "local:0"):
         with pytest.raises(UsageError):
-            open_engine(address)
+            named_executor(address)
 
 
 def test_nobody_at_that_address():
     pytest.importorskip("ray")
-    with pytest.raises(TrainingError, match="no engine at localhost:9: Connection refused"):
-        open_engine("ray://localhost:9")
+    with pytest.raises(EngineError, match="no engine at localhost:9: Connection refused"):
+        named_executor("ray://localhost:9")
     with pytest.raises(UsageError, match="HOST:PORT"):
-        open_engine("ray://headnode")
+        named_executor("ray://headnode")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import normscope as ns
+from normscope.engines.ray_executor import RayExecutor
 from normscope.errors import ModelError, UsageError
 from normscope.lab.config import TrainConfig, flatten, override
-from normscope.lab.sweep.engine import RayExecutor
 from normscope.lab.training.checkpointing import is_lab_model, load_model
 from normscope.network.places.programs import load_object, object_name
 from tests.cli.calling import call, call_json

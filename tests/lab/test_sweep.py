@@ -12,9 +12,9 @@ from multiprocessing import get_context
 
 import pytest
 
+from normscope.engines.pool import LocalExecutor
 from normscope.errors import TrainingError, UsageError
 from normscope.lab.sweep.outcome import thinned
-from normscope.lab.sweep.pool import LocalExecutor
 from normscope.lab.sweep.sweep import SweepConfig, read_sweep, sweep
 from normscope.lab.training.checkpointing import load_model
 from normscope.theory.dynamics.growth_boundary import predicted_growth
@@ -124,11 +124,11 @@ def test_divergence_and_failure_are_results(tmp_path, pool):
 
 def test_a_broken_engine_loses_nothing(tmp_path, finished):
     class Breaking(ThreadPoolExecutor):
-        def submit(self, function, job):
+        def submit(self, function, job, shared):
             from concurrent.futures import BrokenExecutor, Future
 
             if "0.01" not in job.cell.id:
-                return super().submit(function, job)
+                return super().submit(function, job, shared)
             broken: Future[object] = Future()
             broken.set_exception(BrokenExecutor())
             return broken

@@ -96,7 +96,7 @@ def test_other_processes_read_the_renamed_tensors(tmp_path):
     folder = save_series(tmp_path / "series", states)
     scan(folder, tmp_path / "threads.db").close()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        scan(folder, tmp_path / "processes.db", executor=executor).close()
+        scan(folder, tmp_path / "processes.db", engine=executor).close()
     assert rows_of(tmp_path / "processes.db") == rows_of(tmp_path / "threads.db")
 
 

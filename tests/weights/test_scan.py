@@ -206,7 +206,7 @@ def test_buffers_integers_and_chosen_names_are_skipped_and_listed(tmp_path):
         ({"steps": [0, 1, 2, 3]}, "`steps`"),
         ({"revisions": "step*"}, "`revisions`"),
         ({"skip": []}, "`skip`"),
-        ({"workers": 2, "executor": object()}, "`workers` and `executor`"),
+        ({"workers": 2, "engine": "ray"}, "`workers` and `engine`"),
     ],
 )
 def test_options_are_given_once(tmp_path, series_folder, options, names):
@@ -295,8 +295,8 @@ def test_stages_stay_apart(tmp_path):
 BLOCKING_SCAN = """
 import sys
 from normscope.run import Run
-from normscope.weights.scan import scan as module
-module.FLUSH_SECONDS = -1  # every finished tensor is written at once
+from normscope.weights.scan import measuring, scan as module
+measuring.FLUSH_SECONDS = -1  # every finished tensor is written at once
 def block_in_the_middle(done, total, note):
     with Run(sys.argv[2]) as run:
         if run.query("SELECT count(DISTINCT tensor) FROM weight")[0][0] >= 5:
@@ -333,19 +333,19 @@ def test_another_executor_gives_the_same_bits(tmp_path, states, series_folder):
     scan(series_folder, tmp_path / "threads.db").close()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as executor:
-        scan(series_folder, tmp_path / "processes.db", executor=executor).close()
+        scan(series_folder, tmp_path / "processes.db", engine=executor).close()
     assert rows_of(tmp_path / "processes.db") == rows_of(tmp_path / "threads.db")
 
 
 SLOW_SCAN = """
 import sys, time
-from normscope.weights.scan import scan as module
-plain = module.walk
+from normscope.weights.scan import measuring, scan as module
+plain = measuring.walk
 def slow(part, checkpoints):
     time.sleep(0.05)
     return plain(part, checkpoints)
-module.walk = slow
-module.FLUSH_SECONDS = 0.01
+measuring.walk = slow
+measuring.FLUSH_SECONDS = 0.01
 module.scan(sys.argv[1], sys.argv[2], workers=1)
 """
 

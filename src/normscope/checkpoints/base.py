@@ -135,6 +135,11 @@ class Folder(abc.ABC):
     name: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def pinned(self) -> str:
+        """The address at which others find this version of the folder: its name, or one with a commit."""
+        return self.name
+
     @abc.abstractmethod
     def names(self) -> Sequence[str]:
         """Names of the direct children, sorted; those of folders end with a slash."""

@@ -264,8 +264,8 @@ def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions
     """How the steps of a series are read."""
 
 
-def tensors(skip: Skip = None, keep: Keep = None, workers: Workers = None) -> None:
-    """What a scan leaves out and what it keeps, and how many threads it uses."""
+def tensors(skip: Skip = None, keep: Keep = None) -> None:
+    """What a scan leaves out and what it keeps."""
 
 
 def scan_modes(dry_run: DryRun = False, follow: Follow = False, add: Add = False) -> None:

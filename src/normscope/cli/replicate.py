@@ -40,8 +40,8 @@ SETTINGS = {
     "model": (list[str], "MODEL", "A pretrained model to measure as well; can be repeated."),
     "engine": (
         str,
-        "ADDRESS",
-        "Where trainings run: local, local:4, ray, ray://head:10001. [default: local]",
+        "NAME",
+        "Where trainings run: processes:4, ray, ray://head:10001, dask:HOST:PORT. [default: processes]",
     ),
 }
 

@@ -6,15 +6,24 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from normscope.anatomy import of_scope, rest_words
-from normscope.cli.option_groups import gathers, refuse_unused, step_numbers
-from normscope.cli.options import CheckpointsArgument, JsonFlag, RunFile, scan_modes, series, tensors
+from normscope.cli.option_groups import gathers, option, refuse_unused, step_numbers
+from normscope.cli.options import (
+    CheckpointsArgument,
+    JsonFlag,
+    RunFile,
+    Workers,
+    scan_modes,
+    series,
+    tensors,
+)
 from normscope.cli.output import console, number, print_json, print_notes, print_table, progress_bar
-from normscope.words import printable, some
+from normscope.words import duration, printable, some
 
 if TYPE_CHECKING:
     from normscope.theory.measures.run_summary import ComponentSummary, StageSummary, Summary
@@ -24,16 +33,35 @@ EXAMPLES = (
     "normscope scan checkpoints/",
     "normscope scan hf://EleutherAI/pythia-70m --revisions 'step*' --run pythia.db",
     "normscope scan checkpoints/ --follow",
+    "normscope scan s3://bucket/checkpoints --engine ray://head:10001",
+    "normscope scan s3://bucket/checkpoints --dry-run --workers 64 --bandwidth 200MB/s",
 )
 RUN_FILE = Path("run.db")
+Engine = Annotated[
+    str | None,
+    option(
+        "--engine",
+        "NAME",
+        "Workers elsewhere: processes:4, ray, ray://head:10001 or dask:scheduler:8786. [default: threads]",
+    ),
+]
+Bandwidth = Annotated[
+    str | None,
+    option("--bandwidth", "RATE", "With --dry-run: bytes per second of each worker, such as 1GB/s."),
+]
 MOST_REASONS = 12  # lines about tensors that are not measured
 
 
-@gathers(read=series, measured=tensors, how=scan_modes)
+def workforce(workers: Workers = None, engine: Engine = None, bandwidth: Bandwidth = None) -> None:
+    """Who reads a series, and how fast."""
+
+
+@gathers(read=series, measured=tensors, readers=workforce, how=scan_modes)
 def scan(
     source: CheckpointsArgument,
     read: dict[str, Any],
     measured: dict[str, Any],
+    readers: dict[str, Any],
     how: dict[str, bool],
     run: RunFile = None,
     json: JsonFlag = False,
@@ -44,10 +72,7 @@ def scan(
     commands read. Run it again to continue an interrupted scan or to add new checkpoints. A run file belongs
     to one series: another one needs a file of its own (--run).
     """
-    if how["dry_run"]:
-        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"], add=how["add"])
-    if how["follow"]:
-        refuse_unused("with --follow", steps=read["steps"], revisions=read["revisions"])
+    _refuse_unused(run, read, measured, readers, how)
     from normscope.weights.scan.scan import ScanConfig
 
     config = ScanConfig(
@@ -57,16 +82,37 @@ def scan(
         skip=tuple(measured["skip"] or ()),
         keep=tuple(measured["keep"] or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
-        workers=measured["workers"] or os.cpu_count() or 1,
+        workers=readers["workers"] or os.cpu_count() or 1,
+        engine=readers["engine"],
         add=how["add"],
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if how["dry_run"]:
-        _describe(sources, config, json)
+        _describe(sources, config, readers["bandwidth"], json)
     elif how["follow"]:
         _follow(sources, run or RUN_FILE, config, json)
     else:
         _scan(sources, run or RUN_FILE, config, json)
+
+
+def _refuse_unused(
+    run: Path | None,
+    read: dict[str, Any],
+    measured: dict[str, Any],
+    readers: dict[str, Any],
+    how: dict[str, bool],
+) -> None:
+    if how["dry_run"]:
+        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"], add=how["add"])
+        refuse_unused("with --dry-run", engine=readers["engine"])
+        if not readers["bandwidth"]:
+            refuse_unused("with --dry-run and without --bandwidth", workers=readers["workers"])
+    else:
+        refuse_unused("without --dry-run", bandwidth=readers["bandwidth"])
+    if readers["engine"]:
+        refuse_unused("with --engine, which has workers of its own", workers=readers["workers"])
+    if how["follow"]:
+        refuse_unused("with --follow", steps=read["steps"], revisions=read["revisions"])
 
 
 def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:
@@ -90,18 +136,29 @@ def _follow(sources: list[str] | str, run: Path, config: ScanConfig, json: bool)
         sys.stdout.flush()
 
 
-def _describe(sources: list[str] | str, config: ScanConfig, json: bool) -> None:
+def _describe(sources: list[str] | str, config: ScanConfig, bandwidth: str | None, json: bool) -> None:
     from normscope.checkpoints.series.series import open_series
+    from normscope.weights.scan.read_plan import ReadPlan, parse_bandwidth
 
+    if bandwidth:
+        parse_bandwidth(bandwidth)  # before anything is read
     series = open_series(sources, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
     found = series.describe()
+    plan = ReadPlan.of(found, config.workers, bandwidth) if bandwidth else None
     if json:
         totals = {"checkpoints": found.checkpoints, "tensors": found.tensors, "bytes": found.bytes}
-        print_json({**totals, "entries": found.rows, "left_out": found.left_out, "notes": found.notes})
+        totals |= {"requests": found.requests, "estimated": found.estimated}
+        rest = {"entries": found.rows, "left_out": found.left_out, "notes": found.notes}
+        print_json({**totals, "plan": plan and {**asdict(plan), "seconds": plan.seconds}, **rest})
         return
     columns = ("step", "stage", "label", "format", "tensors", "parameters", "bytes")
     print_table(columns, ([getattr(row, name) for name in columns] for row in found.rows))
-    console().print(f"{found.checkpoints} checkpoints, {found.bytes:,} bytes to be read")
+    about = "about " if found.estimated else ""
+    requests = f", in at most {found.requests:,} requests" if found.requests else ""
+    console().print(f"{found.checkpoints} checkpoints, {about}{found.bytes:,} bytes to be read{requests}")
+    if plan is not None:
+        readers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}, each reading {bandwidth}"
+        console().print(f"{readers}: {duration(plan.seconds)}, if nothing else limits it", markup=False)
     for each in found.left_out:
         console().print(printable(f"left out: {each.label} ({each.reason})"), markup=False)
     print_notes(found.notes)

@@ -13,7 +13,7 @@ from normscope.cli.lab_options import CONFIG_OPTIONS, assigned, lab_config
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import JsonFlag, Output
 from normscope.cli.output import console, print_json, print_table, progress_bar
-from normscope.errors import UsageError
+from normscope.errors import TrainingError, UsageError
 
 if TYPE_CHECKING:
     from normscope.lab.sweep.sweep import SweepConfig, SweepResult
@@ -33,7 +33,11 @@ AXES = {
     "cells": (Path, "FILE", 'JSON file with a list of cells, such as [{"lr": 0.1}, …].'),
 }
 RUNNING = {
-    "engine": (str, "ADDRESS", "local, local:4, ray, or ray://head:10001 for a cluster. [default: local]"),
+    "engine": (
+        str,
+        "NAME",
+        "processes:4, ray, ray://head:10001 or dask:scheduler:8786. [default: processes, one per core]",
+    ),
     "seeds": (str, "RULE", "same: one seed for all cells; own: one per cell. [default: same]", "same", "own"),
     "save": (str, "WHEN", "When each cell saves checkpoints, such as log:10. [default: never]"),
 }
@@ -63,6 +67,15 @@ def sweep(
     with progress_bar("sweeping") as progress:
         result = run_sweep(config, output, engine=running["engine"], progress=progress)
     print_json(result.cells) if json else _print(result)
+    _refuse_if_all_failed(result)
+
+
+def _refuse_if_all_failed(result: SweepResult) -> None:
+    """A sweep without a single result is a failure; a cell that diverged is a result."""
+    if set(result.counts) == {"failed"}:
+        count, first = len(result.cells), str(result.cells[0]["error"]).strip()
+        which = f"all {count} cells failed, the first one" if count > 1 else "the only cell failed"
+        raise TrainingError(f"{which}: {first}. Change what is wrong, then give --retry")
 
 
 def _axes(options: Mapping[str, Any]) -> dict[str, str]:

@@ -38,6 +38,12 @@ def refuse_unnamed(config: TrainConfig) -> None:
             )
 
 
+def program_files(config: TrainConfig) -> list[str]:
+    """The Python files of the user's own that a config names."""
+    places = (text.rpartition(":")[0] for text in _given(config).values() if not text.startswith(UNNAMED))
+    return [place for place in places if place.endswith(".py")]
+
+
 def _given(config: TrainConfig) -> dict[str, str]:
     values = flatten(config)
     texts = {field: values[field] for field in EXPECTED if values[field] is not None}

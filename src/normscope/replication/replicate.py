@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from normscope.engines.engine import SupportsSubmit
 from normscope.errors import UsageError
-from normscope.lab.sweep.engine import SupportsSubmit
 from normscope.option_checks import check_integer, check_progress
 from normscope.progress import Progress, silent
 from normscope.replication.claim import Claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from normscope.checkpoints.base import WIDTHS, Checkpoint
@@ -12,6 +12,14 @@ from normscope.checkpoints.buffer_names import buffer_by_name
 from normscope.remarks import LeftOut
 
 _OPENERS = 8
+MOST_HEADERS = 200
+"""Of a longer series, only the first header of each stage is read; the rest follows from sizes of files."""
+REQUEST = 1 << 20
+"""Bytes of a tensor that a scan asks a server for at a time; neighbours may come together."""
+ESTIMATED = (
+    "estimated from the first header of each stage and the sizes of the other files: "
+    "give a part of the series to have every header read"
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,8 @@ class CheckpointInfo:
     tensors: int
     parameters: int
     bytes: int
+    requests: int
+    """At most so many for its data; 0 for local files, which are mapped."""
     notes: tuple[str, ...]
 
 
@@ -39,6 +49,8 @@ class SeriesInfo:
     rows: tuple[CheckpointInfo, ...]
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
+    estimated: bool = False
+    """Whether most of it follows from sizes of files, not from headers."""
 
     @property
     def checkpoints(self) -> int:
@@ -55,6 +67,11 @@ class SeriesInfo:
         """Bytes that a scan of all checkpoints reads."""
         return sum(row.bytes for row in self.rows)
 
+    @property
+    def requests(self) -> int:
+        """Requests to servers that a scan makes for data, at most."""
+        return sum(row.requests for row in self.rows)
+
 
 class OpenableEntry(Protocol):
     """An entry of a series: a `series.Entry`, which this module cannot import."""
@@ -67,13 +84,34 @@ class OpenableEntry(Protocol):
     def label(self) -> str: ...  # noqa: D102
     @property
     def source(self) -> str: ...  # noqa: D102
+    @property
+    def size(self) -> int | None: ...  # noqa: D102
     def open(self) -> Checkpoint: ...  # noqa: D102
 
 
 def describe(entries: Sequence[OpenableEntry]) -> SeriesInfo:
-    """Read the header of every entry, several at a time, because each may be a network round trip."""
+    """Read the header of every entry, several at a time, because each may be a network round trip.
+
+    Of more than MOST_HEADERS, only those are read that cannot be estimated.
+    """
     with ThreadPoolExecutor(_OPENERS) as pool:
-        return SeriesInfo(tuple(pool.map(_describe, entries)))
+        if len(entries) <= MOST_HEADERS:
+            return SeriesInfo(tuple(pool.map(_describe, entries)))
+        first: dict[str, OpenableEntry] = {}
+        for entry in entries:
+            first.setdefault(entry.stage, entry)
+        known = {stage: (entry.size, _describe(entry)) for stage, entry in first.items()}
+        rows = pool.map(lambda entry: _estimate(entry, *known[entry.stage]), entries)
+        return SeriesInfo(tuple(rows), notes=(ESTIMATED,), estimated=True)
+
+
+def _estimate(entry: OpenableEntry, size: int | None, like: CheckpointInfo) -> CheckpointInfo:
+    """The same tensors as in another checkpoint, in proportion to the size of the files."""
+    own = entry.size
+    if not own or not size:
+        return _describe(entry)
+    counts = {name: round(getattr(like, name) * own / size) for name in ("parameters", "bytes", "requests")}
+    return replace(like, step=entry.step, stage=entry.stage, label=entry.label, source=entry.source, **counts)
 
 
 def _describe(entry: OpenableEntry) -> CheckpointInfo:
@@ -90,6 +128,7 @@ def _describe(entry: OpenableEntry) -> CheckpointInfo:
             tensors=len(measured),
             parameters=sum(tensor.numel for tensor in measured),
             bytes=sum(tensor.nbytes for tensor in measured),
+            requests=sum(-(-tensor.nbytes // REQUEST) for tensor in measured) * ("://" in entry.source),
             notes=checkpoint.notes,
         )
     finally:

@@ -57,6 +57,18 @@ class FoundCheckpoint:
     stored_step: Callable[[], int | None] = field(default=lambda: None, compare=False, repr=False)
     beside: tuple[LeftOut, ...] = field(default=(), compare=False)
 
+    @property
+    def pinned(self) -> str:
+        """The source at the version that was found, as other processes can open it."""
+        return self.folder.pinned.rstrip("/") + self.source.removeprefix(self.folder.name.rstrip("/"))
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of its files, as far as listing them tells; None if some are in subfolders."""
+        if any(name.endswith("/") for name in self.files):
+            return None
+        return sum(self.folder.file(name).size for name in self.files)
+
     def open(self) -> Checkpoint:
         """Open the checkpoint, and check that what it declares is possible."""
         return open_checked(self.opener, self.source)

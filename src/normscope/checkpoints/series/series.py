@@ -47,6 +47,18 @@ class Entry:
     tokens: int | None
     source: str
     opener: Callable[[], Checkpoint] = field(compare=False, repr=False)
+    found: FoundCheckpoint | None = field(default=None, compare=False, repr=False)
+    """None if it is known from a run file."""
+
+    @property
+    def address(self) -> str:
+        """Where any process opens the same version: an absolute path or a URL, with the commit on the hub."""
+        return _absolute(self.found.pinned if self.found is not None else self.source)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of its files, without opening them; None if that is not known."""
+        return self.found.size if self.found is not None else None
 
     def open(self) -> Checkpoint:
         """Read the header; the caller closes the checkpoint."""
@@ -74,7 +86,8 @@ class CheckpointSeries:
 
     def describe(self) -> SeriesInfo:
         """What a scan would read, from the headers alone."""
-        return replace(describe(self.entries), left_out=self.left_out, notes=self.notes)
+        found = describe(self.entries)
+        return replace(found, left_out=self.left_out, notes=(*self.notes, *found.notes))
 
 
 def open_series(
@@ -200,7 +213,8 @@ def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[Dis
     repository = hub.parse_address(source)
     if revisions is None:
         (folder,) = hub.open_revisions(repository, [hub.Revision(repository.revision or "main")])
-        return [_find_in_folder(folder)]
+        file = folder.as_file()
+        return [_from_file(*file) if file else _find_in_folder(folder)]
     listed = hub.list_revisions(repository, revisions)
     found: list[Discovery] = []
     for revision, folder in zip(listed, hub.open_revisions(repository, listed), strict=True):
@@ -229,7 +243,7 @@ def _entry(each: Named) -> Entry:
     found, label = each.found, each.label
     if each.number > LARGEST_STEP:
         raise CheckpointError(f"{found.source}: the step {each.number} is too large (limit {LARGEST_STEP}).")
-    return Entry(found.label, each.number, label.stage, label.tokens, found.source, found.open)
+    return Entry(found.label, each.number, label.stage, label.tokens, found.source, found.open, found)
 
 
 def _with_steps(found: Sequence[FoundCheckpoint], steps: Sequence[int]) -> ChosenSeries:

@@ -37,6 +37,18 @@ class HubFolder(Folder):
         self._files, self._prefix = files, prefix
         self.name = f"{name}/{prefix}".rstrip("/")
 
+    @property
+    def pinned(self) -> str:
+        """The address with the commit instead of the name of a branch or tag."""
+        return f"hf://{self._repository}@{self._commit}/{self._prefix}".rstrip("/")
+
+    def as_file(self) -> tuple[HubFolder, str] | None:
+        """The folder around and the name, if the address is that of a file and not of a folder."""
+        path = self._prefix.rstrip("/")
+        head, slash, name = path.rpartition("/")
+        around = HubFolder(self._root, self._repository, self._commit, self._files, head + slash)
+        return (around, name) if path in self._files else None
+
     def names(self) -> Sequence[str]:
         """Names of the children; folders end with a slash."""
         rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))

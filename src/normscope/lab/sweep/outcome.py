@@ -9,12 +9,13 @@ import json
 import math
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from normscope.atomic_write import atomic_write
 from normscope.errors import Diverged, NormscopeError, TrainingError
+from normscope.lab.sweep.cell_folders import CellReturn, SharedFolder
 from normscope.lab.sweep.cells import Cell
 from normscope.lab.sweep.network_results import network_results
 from normscope.run import Run
@@ -56,6 +57,13 @@ def run_cell(job: CellJob) -> dict[str, Any]:
         part.write_text(json.dumps(document), encoding="utf-8")
     (job.folder / "state.pt").unlink(missing_ok=True)
     return document
+
+
+def run_cell_anywhere(job: CellJob, shared: SharedFolder) -> CellReturn:
+    """Like `run_cell`, also on a machine that does not have the folder of the sweep: its files come back."""
+    with shared.working_folder(job.cell.id) as folder:
+        here = replace(job, out=folder)
+        return shared.collect(run_cell(here), here.folder)
 
 
 def _attempt(job: CellJob) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     OUT/sweep.db          one artifact of kind "cell" per finished cell (see docs/json.md)
     OUT/cells/ID/         the run of the cell: run.db, config.json, checkpoints if they are kept
     OUT/data/             the tokenised text, mapped into memory by every process
+    OUT/.shared-…         while it runs: shows a worker whether it sees this folder
 
 A cell that diverges or fails is a result too. If a process dies, its cell continues from the saved
 state; finished cells are not run again.
@@ -11,22 +12,24 @@ state; finished cells are not run again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
-from normscope.errors import TrainingError, UsageError
+from normscope.engines.engine import SupportsSubmit, as_standard_future, check_engine, open_engine
+from normscope.engines.node_check import check_nodes
+from normscope.engines.prepared_call import PreparedCall
+from normscope.errors import NodeProblem, TrainingError, UsageError
 from normscope.lab.config import TrainConfig, flatten
 from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.model import SEES_THE_FUTURE
-from normscope.lab.sweep.caller_path import WithCallerPath
+from normscope.lab.sweep.cell_folders import CellReturn, marked, write_files
+from normscope.lab.sweep.cell_needs import cell_needs, in_callers_folder
 from normscope.lab.sweep.cells import SEED_RULES, Cell, make_cells
-from normscope.lab.sweep.engine import SupportsSubmit, as_standard_future, check_address, open_engine
-from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell
+from normscope.lab.sweep.outcome import CellJob, cell_document, run_cell_anywhere
 from normscope.lab.training.checkpointing import check_folder
 from normscope.lab.training.folder_use import using_folder
 from normscope.network.places.programs import refuse_while_importing
@@ -115,9 +118,11 @@ def sweep(
 ) -> SweepResult:
     """Run every cell of `config` that has no result yet, and return all results in the folder `output`.
 
-    `engine` is an address (`local:4`, `ray`, `ray://head:10001`), a `concurrent.futures.Executor`,
-    or anything that submits like one; an executor is not shut down. The default is one local
-    process per core. `progress` is called with (cells done, cells in all, note).
+    `engine` is a name (`processes:4`, `ray`, `ray://head:10001`, `dask:scheduler:8786`), a
+    `concurrent.futures.Executor`, or anything that submits like one; an executor is not shut down. The
+    default is one local process per core. The nodes of a cluster are checked before anything starts. Where
+    `output` is not shared with a node, files come back through the engine. `progress` is called with (cells
+    done, cells in all, note).
 
     >>> import normscope as ns, tempfile
     >>> from concurrent.futures import ThreadPoolExecutor
@@ -130,10 +135,7 @@ def sweep(
     refuse_while_importing("sweep")
     check_kind("config", config, SweepConfig)
     check_progress(progress)
-    if not isinstance(engine, SupportsSubmit | str | None):
-        raise UsageError(f"engine must be an address such as local:4, or an executor; got {engine!r}")
-    if isinstance(engine, str | None):
-        check_address(engine)  # also if every cell is done and no engine is opened
+    check_engine(engine)  # also if every cell is done and no engine is opened
     folder = Path(output).absolute()
     check_folder(folder)
     cells = make_cells(config.base, config.cells, config.seeds)
@@ -142,10 +144,13 @@ def sweep(
         with Run.create(folder / "sweep.db") as run:
             _claim(run, config, remarks)
             waiting = _waiting(run, cells, config.retry)
-            jobs = [CellJob(cell, folder, config.retry) for cell in waiting]
+            jobs = [CellJob(in_callers_folder(cell), folder, config.retry) for cell in waiting]
             if jobs:
-                with _opened(engine) as executor:
-                    _gather(run, executor, jobs, len(cells), progress)
+                with open_engine(engine) as executor, marked(folder) as shared:
+                    needs = cell_needs([job.cell for job in jobs])
+                    check_nodes(executor, needs)
+                    call = PreparedCall(run_cell_anywhere, needs)
+                    _gather(run, lambda job: executor.submit(call, job, shared), jobs, len(cells), progress)
     return read_sweep(folder)
 
 
@@ -158,16 +163,6 @@ def _prepare(cells: Sequence[Cell], folder: Path) -> list[str]:
     if any(cell.config.model.mask == "multiplicative" for cell in cells):
         remarks.append(SEES_THE_FUTURE)
     return list(dict.fromkeys(remarks))
-
-
-@contextmanager
-def _opened(engine: SupportsSubmit | str | None) -> Iterator[SupportsSubmit]:
-    """Yield the executor that was given, or open the one of an address for this sweep."""
-    if engine is None or isinstance(engine, str):
-        with open_engine(engine) as executor:
-            yield executor
-    else:
-        yield engine
 
 
 def read_sweep(output: str | Path) -> SweepResult:
@@ -209,26 +204,21 @@ def _waiting(run: Run, cells: Sequence[Cell], retry: bool) -> list[Cell]:
 
 
 def _gather(
-    run: Run, engine: SupportsSubmit, jobs: Sequence[CellJob], total: int, progress: Progress
+    run: Run, submit: Callable[[CellJob], Any], jobs: Sequence[CellJob], total: int, progress: Progress
 ) -> None:
-    call = WithCallerPath(run_cell)
-    futures = {as_standard_future(engine.submit(call, job)): job for job in jobs}
+    futures = {as_standard_future(submit(job)): job for job in jobs}
     counts, lost = Counter[str](), 0
     done = total - len(jobs)
     progress(done, total, "starting")
     try:
         for future in as_completed(futures):
-            try:
-                document = future.result()
-            except (BrokenExecutor, CancelledError):
+            returned = _returned(future, futures[future])
+            if returned is None:
                 lost += 1
                 continue
-            except Exception as error:  # raised by the engine: a worker was lost
-                document = cell_document(futures[future], "failed", error=str(error))
-            with run.transaction():
-                run.set_artifact(CELL_ARTIFACT, document["id"], document)
+            _keep(run, returned, futures[future])
             done += 1
-            counts[document["status"]] += 1
+            counts[returned.document["status"]] += 1
             progress(done, total, "  ".join(f"{count} {status}" for status, count in counts.items()))
     finally:
         for future in futures:
@@ -237,3 +227,28 @@ def _gather(
         raise TrainingError(
             f"the engine broke, and {lost} cells have no result: run the same sweep again to continue"
         )
+
+
+def _returned(future: Future[CellReturn], job: CellJob) -> CellReturn | None:
+    """What came back; None if the engine broke."""
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError):
+        return None
+    except NodeProblem:
+        raise
+    except Exception as error:  # raised by the engine: a worker was lost
+        return CellReturn(cell_document(job, "failed", error=str(error)))
+
+
+def _keep(run: Run, returned: CellReturn, job: CellJob) -> None:
+    """Write the document and, if the cell ran on a machine that does not share the folder, its files."""
+    write_files(returned, job.folder)
+    with run.transaction():
+        run.set_artifact(CELL_ARTIFACT, returned.document["id"], returned.document)
+        remarks = run.meta.get("remarks", [])
+        remark = (
+            f"{returned.host} does not share {job.out}: the files of its cells came back with the results"
+        )
+        if returned.host and remark not in remarks:
+            run.set_meta("remarks", [*remarks, remark])

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from normscope.atomic_write import atomic_write
+from normscope.engines.engine import SupportsSubmit
 from normscope.errors import RunFileError
-from normscope.lab.sweep.engine import SupportsSubmit
 from normscope.progress import Progress, silent
 from normscope.run_files.json_files import read_document
 

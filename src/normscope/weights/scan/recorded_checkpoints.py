@@ -6,16 +6,17 @@ predecessors would be others without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from normscope.checkpoints.base import Checkpoint
-from normscope.checkpoints.series.series import CheckpointSeries, Entry, find_all, open_series
+from normscope.checkpoints.series.series import CheckpointSeries, Entry
 from normscope.errors import UsageError
 from normscope.rows import CheckpointRow, step_key
 from normscope.run import Run
-from normscope.weights.series_identity import RecordedSeries, inside, parent, place, related
+from normscope.weights.scan.checkpoint_place import reopen
+from normscope.weights.series_identity import RecordedSeries, inside, place, related
 from normscope.words import natural_key, some
 
 
@@ -95,16 +96,4 @@ def _exists(source: str) -> bool:
 
 
 def _entry(row: CheckpointRow) -> Entry:
-    return Entry(row.label, row.step, row.stage, row.tokens, row.source, _opener(row.source))
-
-
-def _opener(source: str) -> Callable[[], Checkpoint]:
-    def open_again() -> Checkpoint:
-        # The address of a file in a repository is not a source, only that of its folder is.
-        folder = parent(source) if source.startswith("hf://") else source
-        found = {checkpoint.source: checkpoint for checkpoint in find_all([folder]).checkpoints}
-        if source in found:
-            return found[source].open()
-        return open_series(source, steps=[0]).entries[0].open()
-
-    return open_again
+    return Entry(row.label, row.step, row.stage, row.tokens, row.source, partial(reopen, row.source))

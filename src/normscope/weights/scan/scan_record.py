@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from normscope._version import __version__
 from normscope.anatomy import unknown_tensors
@@ -13,6 +13,7 @@ from normscope.run import Run
 from normscope.weights.scan.scan_stage import ScanStage
 from normscope.weights.scan.stale_rows import delete_unused_tensors
 from normscope.weights.sums.statistics import backend
+from normscope.words import joined
 
 
 def write_provenance(run: Run, source: str, command: str | None) -> None:
@@ -28,6 +29,14 @@ def write_provenance(run: Run, source: str, command: str | None) -> None:
     if "torch" in sys.modules:
         versions["torch"] = sys.modules["torch"].__version__
     run.set_meta("versions", versions)
+
+
+def write_kernels(run: Run, kernels: Collection[str]) -> None:
+    """Write what computed the sums, if not all was computed like here. Call inside `transaction()`."""
+    if set(kernels) - {backend()}:
+        run.set_meta("kernel", " and ".join(sorted(kernels)))
+        note = f"sums were computed by machines with different processors ({joined(sorted(kernels))}): their "
+        run.set_meta("notes", [*run.meta.get("notes", []), f"{note}last digits may differ"])
 
 
 def write_inventory(run: Run, stages: Sequence[ScanStage], notes: Iterable[str]) -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import reduce
 from glob import escape
 from types import MappingProxyType
-from typing import NamedTuple
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.series.series import Entry
@@ -21,6 +20,7 @@ from normscope.table import Value
 from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
 from normscope.weights.inventory.renamed_checkpoint import stored_name
 from normscope.weights.networks import networks
+from normscope.weights.scan.checkpoint_place import CheckpointPlace
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
 from normscope.weights.scan.stale_rows import (
@@ -105,6 +105,7 @@ class ScanStage:
         self.counted = frozenset(t.name for t in inventory.tensors if t.name not in tied)
         self.compared = self.counted | frozenset(inventory.differing)
         self.rows: list[TensorRow] = []
+        self._places: dict[int, CheckpointPlace] = {}
 
     def register(self, run: Run) -> list[str]:
         """Write the checkpoints and tensors; what was measured of a changed checkpoint is forgotten.
@@ -152,6 +153,18 @@ class ScanStage:
             checkpoint.digest,
         )
 
+    def place(self, i: int) -> CheckpointPlace:
+        """Where other processes find a checkpoint, by index."""
+        if i not in self._places:  # some digests take a while
+            self._places[i] = CheckpointPlace(self.entries[i].address, self.checkpoints[i].digest)
+        return self._places[i]
+
+    def other_names(self, part: Part) -> dict[int, str]:
+        """The stored names of a tensor, by index, in the checkpoints that call it otherwise."""
+        name = part.tensor.name
+        stored = {i: stored_name(self.checkpoints[i], name) for i in part.chain.reads}
+        return {i: other for i, other in stored.items() if other != name}
+
     def tasks(self, run: Run) -> list[TensorTask]:
         """What is missing of each tensor, the largest first, so that workers finish together."""
         have: dict[int, set[tuple[int, int]]] = {}
@@ -182,17 +195,6 @@ def _named(inventory: Inventory, i: int, entry: Entry) -> Entry:
     return replace(entry, opener=lambda: inventory.named(i, entry.open()))
 
 
-class RemoteSource(NamedTuple):
-    """A checkpoint that another process opens, and the tensor's name in it.
-
-    `digest` says which version it must be; "" for a path, which may be a copy on each machine.
-    """
-
-    source: str
-    stored: str
-    digest: str
-
-
 class TensorTask:
     """One tensor being measured: the parts still to be walked, and the sums of the others."""
 
@@ -202,19 +204,6 @@ class TensorTask:
         self.nbytes = sum(part.nbytes for part in todo)
         self._unfinished = len(todo)
         self._found: dict[int, list[Sums]] = {}
-
-    @property
-    def sources(self) -> dict[int, RemoteSource]:
-        """Where another process finds the tensor in the checkpoints that its chain reads, by index."""
-        stage, name = self.stage, self.row.name
-        return {
-            i: RemoteSource(
-                stage.entries[i].source,
-                stored_name(stage.checkpoints[i], name),
-                stage.checkpoints[i].digest if "://" in stage.entries[i].source else "",
-            )
-            for i in self.chain.reads
-        }
 
     def finish(self, part: Part, found: list[Sums]) -> bool:
         """Keep the sums of a part; return whether it was the last one."""

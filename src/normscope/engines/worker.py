@@ -1,6 +1,6 @@
 """A process of the local pool: reads calls from stdin, writes results to stdout.
 
-Started as `python -m normscope.lab.sweep.worker`, so the main module of the caller is not imported again.
+Started as `python -m normscope.engines.worker`, so the main module of the caller is not imported again.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from normscope.lab.sweep.pool import LocalExecutor, WorkerLost
+from normscope.engines.pool import LocalExecutor
+from normscope.errors import WorkerLost
 
 
 def kill_self(until: str | None = None) -> str:

@@ -18,16 +18,12 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-from normscope.errors import TrainingError
+from normscope.errors import WorkerLost
 
 CallParams = ParamSpec("CallParams")
 CallResult = TypeVar("CallResult")
 ATTEMPTS = 3
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-
-
-class WorkerLost(TrainingError):
-    """The process of a call died at every attempt."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "normscope.lab.sweep.worker"],
+            [sys.executable, "-m", "normscope.engines.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | SINGLE_THREAD | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -23,7 +23,7 @@ def test_sweep_over_a_grid_and_a_list(tmp_path):
         (["--vary", "norm"], "takes FIELD=VALUE, such as --vary norm=pre,post"),
         (["--vary", "nrom=pre"], "did you mean 'norm'"),
         (["--lr", "1:2"], "such as 1e-5:1e-1:5"),
-        (["--lr", "1e-3", "--engine", "slurm"], "an engine is local"),
+        (["--lr", "1e-3", "--engine", "slurm"], "an engine is processes"),
         (["--lr", "1e-3", "--seeds", "random"], "same or own"),
         (["--cells", "none.json"], "cannot read the cells"),
     ],

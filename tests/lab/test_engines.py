@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from normscope.engines.engine import named_executor
 from normscope.engines.pool import LocalExecutor
 from normscope.engines.ray_executor import RayExecutor
-from normscope.errors import EngineError, UsageError
 from normscope.lab.sweep.sweep import sweep
 from tests.lab.sweeping import essence, recorded, small_sweep
 
@@ -134,20 +132,3 @@ def test_submitit_gives_the_same_numbers(tmp_path, wanted):
     executor.update_parameters(timeout_min=10)
     result = sweep(small_sweep(steps=STEPS), tmp_path / "out", engine=executor)
     assert (essence(result), recorded(result)) == wanted
-
-
-def test_addresses():
-    with named_executor("processes:3") as executor:
-        assert isinstance(executor, LocalExecutor)
-        assert executor.workers == 3
-    for address in ("slurm", "local:many", "local:0"):
-        with pytest.raises(UsageError):
-            named_executor(address)
-
-
-def test_nobody_at_that_address():
-    pytest.importorskip("ray")
-    with pytest.raises(EngineError, match="no engine at localhost:9: Connection refused"):
-        named_executor("ray://localhost:9")
-    with pytest.raises(UsageError, match="HOST:PORT"):
-        named_executor("ray://headnode")

@@ -29,7 +29,7 @@ def parse_engine(name: str | None) -> EngineName:
     >>> parse_engine("processes:4").processes, parse_engine("dask:tcp://10.0.0.1:8786").address
     (4, 'tcp://10.0.0.1:8786')
     """
-    kind, _, rest = (name or "processes").partition(":")
+    kind, _, rest = ("processes" if name is None else name).partition(":")
     if kind in PROCESSES:
         return EngineName("processes", _count(kind, rest))
     if kind == "ray":

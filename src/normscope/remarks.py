@@ -103,6 +103,10 @@ def read_left_out(run: Run) -> list[LeftOut]:
 
 def read_findings(run: Run) -> list[Finding]:
     """The findings of the last scan and of the file's history, highest confidence first."""
+    return list(run.remembered("findings", lambda: _read_findings(run)))
+
+
+def _read_findings(run: Run) -> list[Finding]:
     sql = "SELECT kind, steps, evidence, confidence, numbers, stage FROM finding"
     read = partial(read_column, run.path)
     stored = [
@@ -138,8 +142,7 @@ def _never_compared(run: Run) -> list[Finding]:
         stages.setdefault(row.stage, []).append(row.step)
     found = []
     for stage, steps in stages.items():
-        compared = set(run.query("SELECT DISTINCT prev_step, step FROM weight WHERE stage = ?", (stage,)))
-        pairs = [pair for pair in pairwise(steps) if pair not in compared] if compared else []
+        pairs = never_compared(run, stage, steps) if stage in run.stages() else []
         if pairs:
             shown = some([f"{before} with {after}" for before, after in pairs], 3)
             evidence = (
@@ -148,6 +151,15 @@ def _never_compared(run: Run) -> list[Finding]:
             )
             found.append(Finding("mixed-runs", tuple(sorted({*sum(pairs, ())})), evidence, 0.6, stage=stage))
     return found
+
+
+def never_compared(run: Run, stage: str, steps: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring steps that no tensor has a row for: one look-up each, where DISTINCT reads all rows."""
+    sql = (
+        "SELECT 1 FROM tensor CROSS JOIN weight ON stage = ? AND weight.tensor = tensor.id "
+        "AND prev_step = ? AND step = ? LIMIT 1"
+    )
+    return [pair for pair in pairwise(steps) if not run.query(sql, (stage, *pair))]
 
 
 def _went_back(run: Run, stage: str, each: Abandoned) -> Finding:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,6 +32,7 @@ from normscope.rows import (
     WeightRow,
     insertion,
 )
+from normscope.run_files.read_memory import ReadMemory, T
 from normscope.run_files.run_checks import check_run_file
 from normscope.run_files.run_documents import read_artifact, read_meta, read_shape
 from normscope.run_files.run_opening import connect
@@ -67,6 +68,7 @@ class Run:
             )
         self._lock = WriterLock(self.path) if write else None
         self._db = connect(self.path, write)
+        self._memory = ReadMemory(self._db)
         try:
             check_run_file(self._db, self.path)
             run_schema.add_missing_tables(self._db)
@@ -215,8 +217,6 @@ class Run:
         except sqlite3.Error as error:
             raise RunFileError(f"cannot write to {self.path}: {error}") from error
 
-    # -- reading -----------------------------------------------------------------
-
     def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of any SELECT; a damaged file raises RunFileError."""
         try:
@@ -236,11 +236,9 @@ class Run:
         finally:
             self._rollback()
 
-    @property
-    def version(self) -> tuple[int, int] | None:
-        """Changes whenever the contents do; None within a transaction, which may be undone."""
-        ((other,),) = self.query("PRAGMA data_version")
-        return None if self._db.in_transaction else (other, self._db.total_changes)
+    def remembered(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` returned for this key before, unless anything was written since; do not alter it."""
+        return self._memory.recall(key, compute)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -260,10 +258,12 @@ class Run:
 
     def tensors(self) -> list[TensorRow]:
         """The parameters, in the order of their ids (the order in the file)."""
-        rows = self.query(
-            "SELECT id, name, component, layer, role, shape, dtype, numel, tied_to FROM tensor ORDER BY id"
-        )
-        return [replace(TensorRow(*row), shape=read_shape(self.path, row[5])) for row in rows]
+        return list(self.remembered("tensors", self._tensors))
+
+    def _tensors(self) -> list[TensorRow]:
+        names = "id, name, component, layer, role, shape, dtype, numel, tied_to"
+        rows = self.query(f"SELECT {names} FROM tensor ORDER BY id")
+        return [TensorRow(*(*row[:5], read_shape(self.path, row[5]), *row[6:])) for row in rows]
 
     def skipped(self) -> dict[str, str]:
         """Names that were not measured, with the reason."""

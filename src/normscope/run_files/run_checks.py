@@ -38,6 +38,8 @@ DOCUMENTS = {"meta": {"value"}, "artifact": {"value"}, "tensor": {"shape"}, "hea
 DOCUMENTS |= {"finding": {"steps", "numbers"}}
 NOT_NEGATIVE = {"step", "other_step", "tensor", "id", "tied_to", "numel", "tokens", "bytes", "nonfinite"}
 NOT_NEGATIVE |= {"sumsq", "sumsq_delta", "absmax", "grad_sumsq"}
+USUAL = {("weight", "stage"): "''", ("weight", "nonfinite"): "0", ("weight", "origin"): "2"}
+"""The value that nearly all rows have, which is compared first: a run has millions of weight rows."""
 LOWEST = dict.fromkeys(NOT_NEGATIVE, 0) | {"prev_step": -1}
 
 _REFERENCES = {("weight", "tensor"), ("measure", "tensor"), ("optimizer", "tensor"), ("tensor", "tied_to")}
@@ -221,7 +223,9 @@ def _wrong(table: str, name: str, kind: str, full: bool) -> str:
     Numbers sort before text, and text before blobs: what is larger than '' is not a number.
     """
     wrong = [f"{name} IS NULL"] if full else []
-    if kind == "TEXT":
+    if (table, name) in _REFERENCES:  # the ids that they refer to are checked
+        wrong.append(f"{name} NOT IN (SELECT id FROM main.tensor)")
+    elif kind == "TEXT":
         octets, document = f"length(CAST({name} AS BLOB))", name in DOCUMENTS.get(table, ())
         wrong += [f"{name} < ''", f"{name} >= x''"]
         wrong.append(f"{octets} > {LONGEST_DOCUMENT if document else LONGEST_TEXT}")
@@ -233,6 +237,5 @@ def _wrong(table: str, name: str, kind: str, full: bool) -> str:
     else:
         wrong.append(f"{name} >= ''")
         wrong += [f"{name} < {LOWEST[name]}"] if name in LOWEST else []
-    if (table, name) in _REFERENCES:
-        wrong.append(f"{name} NOT IN (SELECT id FROM main.tensor)")
-    return f"({' OR '.join(wrong)})"
+    usual = f"{name} IS NOT {USUAL[table, name]} AND " if (table, name) in USUAL else ""
+    return f"({usual}({' OR '.join(wrong)}))"

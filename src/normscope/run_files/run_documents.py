@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,16 @@ def read_column(path: Path | None, column: str, text: str) -> Any:
 
 
 def read_shape(path: Path, text: str) -> tuple[int, ...]:
-    """The shape of a tensor."""
-    return tuple(read_column(path, "shape", text))
+    """The shape of a tensor; a run has few shapes and many tensors."""
+    try:
+        return _shape(text)
+    except ValueError:
+        return tuple(read_column(path, "shape", text))  # raises the error of a run file
+
+
+@lru_cache(1000)
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(decode(text, COLUMNS["shape"]))
 
 
 def _decoded(path: Path | None, what: str, text: str, shape: Any) -> Any:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from normscope.anatomy import in_body
 from normscope.atomic_write import atomic_write
 from normscope.errors import MissingExtra, RunFileError, UsageError
-from normscope.run import Run
+from normscope.run import Run, TensorRow
 from normscope.table import Table, Value
-from normscope.theory.measures.series_sources import Selection, Source, load_one, refuse_measure, run_path
+from normscope.theory.measures.series_sources import Selection, Source, load_one, opened_run, refuse_measure
 from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm, recorded_scopes
 from normscope.words import printable
 
-COLUMNS = (
-    *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
+ROWS_AT_ONCE = 20_000
+SUMS = (
     *("sumsq", "dot", "sumsq_delta", "dot_init", "absmax", "nonfinite"),
     *("grad_sumsq", "grad_dot", "lr", "weight_decay"),
+)
+COLUMNS = (
+    *("stage", "step", "prev_step", "tensor", "component", "layer", "role", "numel", "in_body"),
+    *SUMS,
 )
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that starts with these as a formula
 
@@ -30,15 +37,31 @@ def weight_table(run: Run) -> Table:
     The rows of one step and one prev_step add up to all parameters, those with `in_body` to the body.
     (A step has several prev_step if it was compared with several earlier ones.)
     """
-    of_tensor = {name: f"tensor.{name}" for name in ("component", "layer", "role", "numel")}
-    special = {"prev_step": "nullif(prev_step, -1)", "tensor": "tensor.name", "in_body": "tensor.id"}
-    names = [(of_tensor | special).get(name, f"weight.{name}") for name in COLUMNS]
-    joined = "weight JOIN tensor ON tensor.id = weight.tensor WHERE tensor.tied_to IS NULL"
-    sql = f"SELECT {', '.join(names)} FROM {joined} ORDER BY 1, 2, weight.tensor, 3"
-    body = {tensor.id: in_body(tensor.role, tensor.shape) for tensor in run.tensors()}
-    place = COLUMNS.index("in_body")
-    rows = ((*row[:place], body[row[place]], *row[place + 1 :]) for row in run.query(sql))
-    return Table.from_rows(COLUMNS, rows)
+    return Table.from_rows(COLUMNS, chain.from_iterable(weight_rows(run)))
+
+
+def weight_rows(run: Run) -> Iterator[list[tuple[Value, ...]]]:
+    """The rows of `weight_table`, those of some steps at a time."""
+    tensors = [tensor for tensor in run.tensors() if tensor.tied_to is None]
+    fixed = {t.id: _of_tensor(t) for t in tensors}
+    at_once = max(1, ROWS_AT_ONCE // max(len(tensors), 1))
+    sql = (
+        f"SELECT step, nullif(prev_step, -1), weight.tensor, {', '.join(SUMS)} FROM tensor CROSS JOIN weight "
+        "ON stage = ? AND weight.tensor = tensor.id AND step BETWEEN ? AND ? WHERE tied_to IS NULL "
+        "ORDER BY step, weight.tensor, prev_step"
+    )
+    for stage in run.stages():
+        steps = [row[0] for row in run.query("SELECT DISTINCT step FROM weight WHERE stage = ?", (stage,))]
+        steps.sort()
+        for first in range(0, len(steps), at_once):
+            some = steps[first : first + at_once]
+            rows = run.query(sql, (stage, some[0], some[-1]))
+            yield [(stage, step, previous, *fixed[of], *sums) for step, previous, of, *sums in rows]
+
+
+def _of_tensor(tensor: TensorRow) -> tuple[Value, ...]:
+    body = in_body(tensor.role, tensor.shape)
+    return tensor.name, tensor.component, tensor.layer, tensor.role, tensor.numel, body
 
 
 def norm_table(run: Run) -> Table:
@@ -66,13 +89,12 @@ def export(source: Source, output: str | os.PathLike[str], *, measure: str | Non
     ['step,norm', '0,470.60751']
     """
     target = Path(output)
-    writers: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+    writers: dict[str, Callable[[_Rows, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
     if target.suffix not in writers:
         raise UsageError(f"cannot export to {target.name!r}: the name must end in .csv or .parquet")
-    table = _table(source, measure)
     try:
-        with atomic_write(target) as part:
-            writers[target.suffix](table, part)
+        with _rows(source, measure) as rows, atomic_write(target) as part:
+            writers[target.suffix](rows, part)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
     except OSError as error:
@@ -80,43 +102,88 @@ def export(source: Source, output: str | os.PathLike[str], *, measure: str | Non
     return target
 
 
-def _table(source: Source, measure: str | None) -> Table:
-    if isinstance(source, Run):
+@dataclass(frozen=True)
+class _Rows:
+    """Rows to be written, in parts, under the names of their columns."""
+
+    names: Sequence[str]
+    parts: Iterable[Sequence[Sequence[Value]]]
+
+    @classmethod
+    def of_table(cls, table: Table) -> _Rows:
+        return cls(tuple(table.columns), [list(zip(*table.columns.values(), strict=True))])
+
+
+@contextmanager
+def _rows(source: Source, measure: str | None) -> Iterator[_Rows]:
+    """What is to be written; a run stays open, and as it is, while its rows are written."""
+    with opened_run(source) as run:
+        if run is None:
+            series = load_one(source, Selection(measure))
+            scope = {"scope": [series.scope] * len(series)} if series.scope else {}
+            values = {"step": series.steps.tolist(), series.unit or "value": series.values.tolist()}
+            yield _Rows.of_table(Table({**values, **scope}))
+            return
         refuse_measure(source, measure, "all statistics of a run are written")
-        return norm_table(source) if has_only_norms(source) else weight_table(source)
-    path = run_path(source)
-    if path is not None:
-        with Run(path) as run:
-            return _table(run, measure)
-    series = load_one(source, Selection(measure))
-    scope = {"scope": [series.scope] * len(series)} if series.scope else {}
-    return Table({"step": series.steps.tolist(), series.unit or "value": series.values.tolist(), **scope})
+        with run.snapshot():
+            only_norms = has_only_norms(run)
+            yield _Rows.of_table(norm_table(run)) if only_norms else _Rows(COLUMNS, weight_rows(run))
 
 
-def _write_csv(table: Table, path: Path) -> None:
+def _write_csv(rows: _Rows, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(table.columns)
-        columns = [list(map(_cell, values)) for values in table.columns.values()]
-        writer.writerows(zip(*columns, strict=True))
+        writer.writerow(rows.names)
+        for part in rows.parts:
+            columns = [_cells(values) for values in zip(*part, strict=True)]
+            writer.writerows(zip(*columns, strict=True))
 
 
-def _cell(value: object) -> object:
-    """Quote names that look like a formula, and escape control characters; keep all digits of floats."""
-    if isinstance(value, str):
-        return f"'{printable(value)}" if value.startswith(FORMULA) else printable(value)
-    return repr(value) if isinstance(value, float) else value
+def _cells(values: Sequence[Value]) -> Iterable[Value]:
+    """Quote names that look like a formula, and escape control characters; csv keeps all digits of floats."""
+    shown = {value: _text(value) for value in set(values) if isinstance(value, str)}
+    return [shown.get(value, value) for value in values] if shown else values  # type: ignore[arg-type]
 
 
-def _write_parquet(table: Table, path: Path) -> None:
+def _text(value: str) -> str:
+    return f"'{printable(value)}" if value.startswith(FORMULA) else printable(value)
+
+
+def _write_parquet(rows: _Rows, path: Path) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.table({k: list(v) for k, v in table.columns.items()}), path)
     except ImportError:
-        try:
-            import polars  # noqa: F401
-        except ImportError:
-            raise MissingExtra("pyarrow", "parquet", "writing Parquet") from None
-        table.to_polars().write_parquet(path)
+        _write_with_polars(rows, path)
+        return
+    writer = None
+    for part in rows.parts:
+        columns = list(zip(*part, strict=True)) or [() for _ in rows.names]
+        arrays = {name: list(values) for name, values in zip(rows.names, columns, strict=True)}
+        if writer is None:
+            kinds = {"text": pyarrow.string(), "integer": pyarrow.int64(), "truth": pyarrow.bool_()}
+            kinds["number"] = pyarrow.float64()
+            schema = pyarrow.schema([(name, kinds[_kind(name)]) for name in rows.names])
+            writer = pyarrow.parquet.ParquetWriter(path, schema)
+        writer.write_table(pyarrow.table(arrays, schema=schema))
+    if writer is not None:
+        writer.close()
+
+
+TEXTS = frozenset({"stage", "tensor", "component", "role", "scope"})
+INTEGERS = frozenset({"step", "prev_step", "layer", "numel", "nonfinite"})
+
+
+def _kind(name: str) -> str:
+    """What a column holds; its values do not say it, if there are none in the first part."""
+    if name in TEXTS:
+        return "text"
+    return "integer" if name in INTEGERS else "truth" if name == "in_body" else "number"
+
+
+def _write_with_polars(rows: _Rows, path: Path) -> None:
+    try:
+        import polars  # noqa: F401
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", "writing Parquet") from None
+    Table.from_rows(rows.names, chain.from_iterable(rows.parts)).to_polars().write_parquet(path)

@@ -12,6 +12,7 @@ from normscope.theory.advice.certainty import below, mean_and_error
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import tensors_in_scope
+from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import load
 from normscope.words import some
 
@@ -82,15 +83,18 @@ def _gradients(known: RunEvidence) -> dict[str, Array]:
     if known.run is None:
         return {}
     chosen = known.selection
+    if not recorded(known.run, known.stage).grad_sumsq:
+        return {}
     kept = tensors_in_scope(known.run.tensors(), chosen.scope or "body")
-    names = {tensor.id: tensor.name for tensor in kept if tensor.tied_to is None}
     sql = (
-        "SELECT tensor, grad_sumsq FROM weight WHERE stage = ? AND grad_sumsq IS NOT NULL "
-        "AND step >= ? AND step <= ? ORDER BY tensor, step"
+        "SELECT grad_sumsq FROM weight WHERE stage = ? AND tensor = ? AND grad_sumsq IS NOT NULL "
+        "AND step >= ? AND step <= ? ORDER BY step"
     )
     until = 2**62 if chosen.until is None else chosen.until
-    found: dict[str, list[float]] = {}
-    for tensor, sumsq in known.run.query(sql, (known.stage, chosen.since, until)):
-        if tensor in names and math.isfinite(sumsq):
-            found.setdefault(names[tensor], []).append(math.sqrt(sumsq))
-    return {name: np.array(values) for name, values in found.items()}
+    found: dict[str, Array] = {}
+    for tensor in kept:
+        rows = known.run.query(sql, (known.stage, tensor.id, chosen.since, until))
+        sumsq = np.array(rows, dtype=np.float64).ravel()
+        if tensor.tied_to is None and np.isfinite(sumsq).any():
+            found[tensor.name] = np.sqrt(sumsq[np.isfinite(sumsq)])
+    return found

@@ -18,6 +18,7 @@ from normscope.run import Run
 from normscope.theory.dynamics.learning_rates import Rates, scalar_pairs
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import stage_of
+from normscope.theory.measures.recorded_columns import recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,22 +95,34 @@ def _applied(rates: Rates, settings: tuple[_Setting, ...]) -> Applied:
 
 def _recorded(run: Run, stage: str) -> dict[int, Rates] | None:
     """The rates of each tensor in a monitor's rows; None if there are none."""
-    sql = "SELECT tensor, step, lr, weight_decay FROM weight WHERE stage = ? AND lr IS NOT NULL"
-    table = np.array(run.query(f"{sql} ORDER BY tensor, step", (stage,)), dtype=np.float64).reshape(-1, 4)
-    table = table[np.isfinite(table[:, 2])]
-    if not len(table):
+    return run.remembered(("rates", stage), lambda: _read_rates(run, stage))
+
+
+def _read_rates(run: Run, stage: str) -> dict[int, Rates] | None:
+    """Tensors with the same history share one `Rates`: a run has many tensors and few histories."""
+    if not recorded(run, stage).lr:
         return None
-    steps = np.unique(table[:, 1])
-    tensors, starts = np.unique(table[:, 0], return_index=True)
-    parts = np.split(table, starts[1:])
-    return {int(tensor): _on(steps, part) for tensor, part in zip(tensors, parts, strict=True)}
+    sql = "SELECT step, lr, weight_decay FROM weight WHERE stage = ? AND tensor = ? AND lr IS NOT NULL"
+    tables, of_tensor = dict[bytes, Array](), dict[int, bytes]()
+    for tensor in run.tensors():
+        rows = run.query(f"{sql} ORDER BY step", (stage, tensor.id))
+        table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        table = table[np.isfinite(table[:, 1])]
+        if len(table):
+            of_tensor[tensor.id] = table.tobytes()
+            tables.setdefault(of_tensor[tensor.id], table)
+    if not tables:
+        return None
+    steps = np.unique(np.concatenate([table[:, 0] for table in tables.values()]))
+    rates = {history: _on(steps, table) for history, table in tables.items()}
+    return {tensor: rates[history] for tensor, history in of_tensor.items()}
 
 
 def _on(steps: Array, rows: Array) -> Rates:
     """The rates of one tensor at `steps`, 0 where no optimizer had it."""
-    at = np.searchsorted(steps, rows[:, 1])
+    at = np.searchsorted(steps, rows[:, 0])
     lr, decay = np.zeros(len(steps)), np.zeros(len(steps))
-    lr[at], decay[at] = rows[:, 2], np.nan_to_num(rows[:, 3])
+    lr[at], decay[at] = rows[:, 1], np.nan_to_num(rows[:, 2])
     return Rates(steps, lr, decay)
 
 

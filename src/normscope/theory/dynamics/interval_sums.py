@@ -14,7 +14,7 @@ from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures import formulas
 from normscope.theory.measures.group_sums import Grouped
-from normscope.theory.measures.measures import group, grouping
+from normscope.theory.measures.measures import group, group_by, grouping
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, clean_series
 
@@ -92,27 +92,28 @@ def recorded_decay(run: Run, groups: Sequence[IntervalSums], selection: Selectio
 
     It is 0 for parameters whose decay is part of the gradient (Adam's L2).
     """
-    tensors = group(run, by="tensor", scope=selection.scope or "body", stage=selection.stage)
-    known = applied_rates(run, tensors.groups, selection.stage)
+    scope, stage = selection.scope or "body", selection.stage
+    tensors = group(run, by="tensor", scope=scope, stage=stage).groups
+    known = applied_rates(run, tensors, stage)
     if known is None:
         return None
     rows = {row.name: row for row in run.tensors()}
-    names = [grouping(selection.by)(rows[name]) for name in tensors.groups]
-    columns: dict[tuple[str, object], list[int]] = {}
-    for column, (name, applied) in enumerate(zip(names, known, strict=True)):
-        columns.setdefault((name, applied.key), []).append(column)
+    keys = [(grouping(selection.by)(rows[name]), each.key) for name, each in zip(tensors, known, strict=True)]
+    applied = dict(zip(keys, known, strict=True))
+    number = {key: str(i) for i, key in enumerate(applied)}
+    parts = group_by(run, lambda _: [number[key] for key in keys], "tensor", scope, stage)
     lost = {sums.name: np.zeros(len(sums.steps)) for sums in groups}
     measured = {sums.name: sums for sums in groups}
-    for (name, _), chosen in columns.items():
+    for column, (name, key) in enumerate(applied):
         if name in measured:
-            part = _added(measured[name], tensors, chosen)
-            lost[name] += decay_of(part, known[chosen[0]].acting)
+            lost[name] += decay_of(_part(measured[name], parts, column), applied[name, key].acting)
     return lost
 
 
-def _added(like: IntervalSums, tensors: Grouped, chosen: Sequence[int]) -> IntervalSums:
-    """The sums of some tensors, over the intervals of their group."""
-    rows = np.searchsorted(tensors.steps, like.steps)
-    arrays = (getattr(tensors, name) for name in ("sumsq_previous", "sumsq", "dot", "sumsq_delta"))
-    added = (array[rows][:, chosen].sum(axis=1) for array in arrays)
-    return IntervalSums(like.name, like.previous, like.steps, *added)
+def _part(like: IntervalSums, parts: Grouped, column: int) -> IntervalSums:
+    """The sums of some tensors of a group, over the intervals of the group."""
+    rows = np.searchsorted(parts.steps, like.steps)
+    names = ("sumsq_previous", "sumsq", "dot", "sumsq_delta")
+    return IntervalSums(
+        like.name, like.previous, like.steps, *(getattr(parts, name)[rows, column] for name in names)
+    )

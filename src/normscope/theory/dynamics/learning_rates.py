@@ -16,6 +16,7 @@ from normscope.run import Run
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.log_series import schedule_series
+from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import Source, opened_run
 from normscope.theory.measures.time_series import Series
 
@@ -111,7 +112,7 @@ def scalar_pairs(run: Run, name: Literal["lr", "weight_decay"], stage: str) -> A
     """Recorded (step, value) pairs; the mean over a monitor's rows if no scalar was logged."""
     sql = "SELECT step, value FROM scalar WHERE name = ? AND stage = ? ORDER BY step"
     rows = run.query(sql, (name, stage))
-    if not rows:
+    if not rows and getattr(recorded(run, stage), name):
         sql = f"SELECT step, avg({name}) FROM weight WHERE {name} IS NOT NULL AND stage = ? GROUP BY step"
         rows = run.query(f"{sql} ORDER BY step", (stage,))
     pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)

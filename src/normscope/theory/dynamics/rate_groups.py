@@ -17,7 +17,8 @@ from normscope.theory.dynamics.applied_rates import Applied, applied_rates, deca
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.group_sums import Grouped
-from normscope.theory.measures.measures import group, stage_of
+from normscope.theory.measures.measures import group, group_by, stage_of
+from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.time_series import Series
 
 MOST_GROUPS = 64
@@ -97,14 +98,16 @@ def rate_groups(run: Run, scope: str = "body", stage: str | None = None) -> tupl
     A parameter that no optimizer updates has rate 0. More than 64 groups (a rate for every layer) are
     merged with their neighbours in rate and decay, whose mean rates they then have.
     """
-    sums = _sums(run, scope, stage)
-    known = applied_rates(run, sums.groups, stage)
-    if known is None or not len(sums.steps):
+    names = group(run, by="tensor", scope=scope, stage=stage).groups
+    known = applied_rates(run, names, stage)
+    if known is None:
         return ()
-    columns: dict[object, list[int]] = {}
-    for column, applied in enumerate(known):
-        columns.setdefault(applied.key, []).append(column)
-    groups = [_group(sums, chosen, known[chosen[0]]) for chosen in columns.values()]
+    members: dict[object, list[Applied]] = {}
+    for applied in known:
+        members.setdefault(applied.key, []).append(applied)
+    number = {key: str(i) for i, key in enumerate(members)}
+    sums = _sums(run, [number[applied.key] for applied in known], scope, stage)
+    groups = [_group(sums, i, each[0], len(each)) for i, each in enumerate(members.values())]
     found = [each for each in groups if len(each.steps)]
     return _merged(tuple(found)) if len(found) > MOST_GROUPS else tuple(found)
 
@@ -119,19 +122,18 @@ def group_of_series(series: Series, rates: Rates) -> RateGroup:
     )
 
 
-def _sums(run: Run, scope: str, stage: str | None) -> Grouped:
-    """The sums of each tensor, against the step before if a monitor recorded it."""
-    sql = "SELECT 1 FROM weight WHERE stage = ? AND prev_step = step - 1 AND dot IS NOT NULL LIMIT 1"
-    single = bool(run.query(sql, (stage_of(run, stage),)))
-    return group(run, by="tensor", scope=scope, stage=stage, pairs="updates" if single else None)
+def _sums(run: Run, groups: list[str], scope: str, stage: str | None) -> Grouped:
+    """The sums of each group of tensors, against the step before if a monitor recorded it."""
+    single = recorded(run, stage_of(run, stage)).updates
+    return group_by(run, lambda _: groups, "tensor", scope, stage, "updates" if single else None)
 
 
-def _group(sums: Grouped, chosen: Sequence[int], applied: Applied) -> RateGroup:
-    """Add up the chosen tensors, at the steps where all of them were measured."""
-    added = {name: getattr(sums, name)[:, chosen].sum(axis=1) for name in ("sumsq", "dot", "sumsq_delta")}
+def _group(sums: Grouped, column: int, applied: Applied, tensors: int) -> RateGroup:
+    """One group, at the steps where all of its tensors were measured."""
+    added = {name: getattr(sums, name)[:, column] for name in ("sumsq", "dot", "sumsq_delta")}
     known = np.isfinite(added["sumsq"])
     return RateGroup(
-        name=_name(applied, len(chosen)),
+        name=_name(applied, tensors),
         kind=applied.kind,
         momentum=applied.momentum,
         coupled=applied.coupled,
@@ -141,7 +143,7 @@ def _group(sums: Grouped, chosen: Sequence[int], applied: Applied) -> RateGroup:
         previous=sums.previous[known].astype(np.float64),
         dot=added["dot"][known],
         sumsq_delta=added["sumsq_delta"][known],
-        tensors=len(chosen),
+        tensors=tensors,
         assumed=applied.assumed,
     )
 

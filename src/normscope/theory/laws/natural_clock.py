@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from normscope.run import Run
 from normscope.theory.laws.laws import Array, Law
 from normscope.theory.logs.rate_columns import logged_rates
+from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 
 _CHANGED = 0.01  # rates that differ by less than this share are equal
@@ -98,11 +99,15 @@ def _recorded(run: Run, name: str, stage: str | None) -> Array:
     where, arguments = ("AND stage = ?", (stage,)) if stage is not None else ("", ())
     asked = f"SELECT step, avg(value) FROM scalar WHERE name = ? {where} GROUP BY step ORDER BY step"
     rows = run.query(asked, (name, *arguments))
-    if not rows:
+    if not rows and any(getattr(recorded(run, each), name) for each in _stages(run, stage)):
         asked = f"SELECT step, avg({name}) FROM weight WHERE {name} IS NOT NULL {where} GROUP BY step"
         rows = run.query(f"{asked} ORDER BY step", arguments)
     pairs = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return pairs[np.isfinite(pairs).all(axis=1)]
+
+
+def _stages(run: Run, stage: str | None) -> list[str]:
+    return run.stages() if stage is None else [stage]
 
 
 def clock_laws(rates: RateRecord, steps: Array) -> dict[str, Law]:

@@ -39,12 +39,17 @@ def constant_tensors(run: Run) -> list[str]:
     One step of a live run may change nothing (a learning rate of zero), so two are needed there.
     """
     (checkpoints,) = run.query("SELECT count(*) FROM checkpoint")[0]
-    found = run.query(
-        "SELECT name FROM weight JOIN tensor ON tensor.id = weight.tensor WHERE tied_to IS NULL "
-        "GROUP BY tensor HAVING count(sumsq_delta) >= ? AND max(sumsq_delta) = 0 ORDER BY tensor",
-        (1 if checkpoints > 1 else 2,),
-    )
-    return [row[0] for row in found]
+    moved = "EXISTS(SELECT 1 FROM weight WHERE stage = ? AND tensor = id AND sumsq_delta > 0)"
+    sql = f"SELECT id FROM tensor WHERE {moved}"
+    changing = {row[0] for stage in run.stages() for row in run.query(sql, (stage,))}
+    rest = [tensor for tensor in run.tensors() if tensor.tied_to is None and tensor.id not in changing]
+    fewest = 1 if checkpoints > 1 else 2
+    return [tensor.name for tensor in rest if _comparisons(run, tensor.id) >= fewest]
+
+
+def _comparisons(run: Run, tensor: int) -> int:
+    sql = "SELECT count(sumsq_delta) FROM weight WHERE stage = ? AND tensor = ?"
+    return sum(int(run.query(sql, (stage, tensor))[0][0]) for stage in run.stages())
 
 
 def constant_groups(names: Sequence[str], shares: Mapping[str, float]) -> list[ConstantGroup]:

@@ -5,8 +5,7 @@ A trainer that keeps its last few checkpoints deletes θ₀, and sometimes all t
 
 from __future__ import annotations
 
-from itertools import pairwise
-
+from normscope.remarks import never_compared
 from normscope.run import NO_PREVIOUS, Run
 from normscope.run_schema import LIVE_ROWS, SCANNED_ROWS
 from normscope.words import some
@@ -21,8 +20,7 @@ def uncompared(run: Run) -> list[str]:
     """
     found = []
     for stage, steps in _steps(run).items():
-        compared = set(run.query("SELECT DISTINCT prev_step, step FROM weight WHERE stage = ?", (stage,)))
-        pairs = [pair for pair in pairwise(steps) if pair not in compared]
+        pairs = never_compared(run, stage, steps)
         if pairs:
             shown = some([f"{before} with {after}" for before, after in pairs], SHOWN)
             found.append(
@@ -52,9 +50,9 @@ def two_starts(run: Run) -> list[str]:
     measured = "SELECT min(step) FROM weight WHERE stage = ? AND dot_init IS NOT NULL AND"
     found = []
     for stage in run.stages():
-        ((start,),) = run.query(f"{measured} {SCANNED_ROWS}", (stage,))
         ((live,),) = run.query(f"{measured} {LIVE_ROWS}", (stage,))
-        if start and live is not None:
+        ((start,),) = run.query(f"{measured} {SCANNED_ROWS}", (stage,)) if live is not None else ((None,),)
+        if start:
             found.append(
                 f"distances{_of(stage)} are measured from step {start}, the first checkpoint; those that the "
                 "monitor recorded are measured from step 0, and are left out"

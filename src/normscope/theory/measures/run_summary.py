@@ -16,6 +16,7 @@ from normscope.theory.measures.constant_tensors import (
 )
 from normscope.theory.measures.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.theory.measures.measures import group
+from normscope.theory.measures.recorded_columns import recorded
 from normscope.words import some
 
 SHOWN = 3  # names quoted in a sentence before "and N more"
@@ -89,6 +90,10 @@ class Summary:
 
 def summarise(run: Run) -> Summary:
     """Sum up a run file."""
+    return run.remembered("summary", lambda: _summarise(run))
+
+
+def _summarise(run: Run) -> Summary:
     tensors = run.tensors()
     counted = [tensor for tensor in tensors if tensor.tied_to is None]
     unknown = run.meta.get("unknown_names", [tensor.name for tensor in unknown_tensors(counted)])
@@ -97,10 +102,7 @@ def summarise(run: Run) -> Summary:
     unknown_share = _unknown_share(counted, unknown, sumsq)
     components = tuple(part for stage in stages for part in _components(run, stage))
     left_out, findings = run.left_out(), run.findings()
-    (nonfinite,) = run.query(
-        "SELECT coalesce(max(n), 0) FROM (SELECT sum(nonfinite) n FROM weight "
-        "JOIN tensor ON tensor.id = weight.tensor WHERE tied_to IS NULL GROUP BY step)"
-    )[0]
+    nonfinite = _most_nonfinite(run, stages)
     large, small = _constants(run, counted, sumsq)
     remarks = [*uncompared(run), *_networks(components), *_left_out_sentences(left_out)]
     unsound = unsound_sentence(findings)
@@ -123,6 +125,17 @@ def summarise(run: Run) -> Summary:
         headlines=(*large, *([unsound] if unsound else []), *remarks),
         warnings=(*large, *remarks, *_warnings(run, unknown, unknown_share, nonfinite), *small),
     )
+
+
+def _most_nonfinite(run: Run, stages: Iterable[str]) -> int:
+    """The largest number of values at one step that are not finite."""
+    if not any(recorded(run, stage).nonfinite for stage in stages):
+        return 0
+    (most,) = run.query(
+        "SELECT coalesce(max(n), 0) FROM (SELECT sum(nonfinite) n FROM weight "
+        "JOIN tensor ON tensor.id = weight.tensor WHERE tied_to IS NULL GROUP BY step)"
+    )[0]
+    return int(most)
 
 
 def _stage(run: Run, stage: str) -> StageSummary:
@@ -160,14 +173,25 @@ def _last_sumsq(run: Run, tensors: Iterable[TensorRow], stages: Iterable[str]) -
     NaN is left out of sums, so that a step with NaN says nothing about shares: an earlier one does.
     """
     names = {tensor.id: tensor.name for tensor in tensors}
-    finite = "SELECT step FROM weight WHERE stage = ?1 GROUP BY step HAVING sum(nonfinite) = 0"
-    last = f"coalesce((SELECT max(step) FROM ({finite})), (SELECT max(step) FROM weight WHERE stage = ?1))"
-    sql = f"SELECT tensor, sumsq FROM weight WHERE stage = ?1 AND step = {last}"
-    rows = {stage: run.query(sql, (stage,)) for stage in stages}
+    sql = (
+        "SELECT tensor.id, sumsq FROM tensor CROSS JOIN weight "
+        "ON stage = ? AND weight.tensor = tensor.id AND step = ?"
+    )
+    rows = {stage: run.query(sql, (stage, _last_finite_step(run, stage))) for stage in stages}
     return {
         stage: {names[tensor]: sumsq or 0.0 for tensor, sumsq in found if tensor in names}
         for stage, found in rows.items()
     }
+
+
+def _last_finite_step(run: Run, stage: str) -> int:
+    """The last step of a stage at which all values are finite; the last step if there is none."""
+    every = "SELECT max(step) FROM weight WHERE stage = ?"
+    if not recorded(run, stage).nonfinite:
+        return int(run.query(every, (stage,))[0][0])
+    finite = "SELECT step FROM weight WHERE stage = ? GROUP BY step HAVING sum(nonfinite) = 0"
+    sql = f"SELECT coalesce((SELECT max(step) FROM ({finite})), ({every}))"
+    return int(run.query(sql, (stage, stage))[0][0])
 
 
 def _unknown_share(

@@ -11,14 +11,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import IO, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.run import NO_PREVIOUS, Run
+from normscope.run_files.weight_rows import number_rows, tensor_parts
 from normscope.run_schema import SCANNED_ROWS
 
 Array = NDArray[np.float64]
@@ -26,13 +25,9 @@ Steps = NDArray[np.int64]
 
 PAIRS = ("checkpoints", "updates")
 """What θ′ is: the checkpoint before, or the step before."""
-ROWS_AT_ONCE = 20_000
-"""Rows that are Python objects at the same time; all rows of one tensor always are."""
 KEPT_BYTES = 80_000_000
 """Columns of one stage that are kept in memory."""
 
-_ABSENT = -np.finfo(np.float64).max
-"""Stands for NULL on the way from SQLite: `numpy.fromiter` takes numbers only."""
 _NUMBERS = ("sumsq", "dot", "sumsq_delta", "dot_init", "nonfinite")
 
 
@@ -62,33 +57,21 @@ class SumBlock:
 
 def stage_columns(run: Run, stage: str, tensors: Sequence[int]) -> Sequence[SumBlock]:
     """The sums of these tensors, the same for every call as long as nothing is written to the run."""
-    version, key = run.version, (stage, tuple(tensors))
-    known = _kept.get(run)
-    if known is not None and known[0] == version and key in known[1]:
-        return known[1][key]
+    return run.remembered(("columns", stage, *tensors), lambda: _read(run, stage, tensors))
+
+
+def _read(run: Run, stage: str, tensors: Sequence[int]) -> Sequence[SumBlock]:
     with run.snapshot():
-        found = _Shelf(_blocks(run, stage, np.array(tensors, dtype=np.int64)))
-    if version is not None:
-        others = known[1] if known is not None and known[0] == version else {}
-        _kept[run] = version, {**others, key: found}
-    return found
-
-
-_kept: WeakKeyDictionary[Run, tuple[tuple[int, ...], dict[Any, Sequence[SumBlock]]]] = WeakKeyDictionary()
+        return _Shelf(_blocks(run, stage, tensors))
 
 
 # -- from rows to columns --------------------------------------------------------------------
 
 
-def _blocks(run: Run, stage: str, ids: NDArray[np.int64]) -> Iterator[SumBlock]:
-    if not len(ids):
-        return
-    sql = "SELECT count(*) FROM weight WHERE stage = ? AND tensor = ?"
-    ((rows,),) = run.query(sql, (stage, int(ids[0])))
+def _blocks(run: Run, stage: str, tensors: Sequence[int]) -> Iterator[SumBlock]:
     saved = saved_steps(run, stage)
-    at_once = max(1, ROWS_AT_ONCE // max(rows, 1))
-    for start in range(0, len(ids), at_once):
-        yield _block(run, stage, ids[start : start + at_once], saved)
+    for ids in tensor_parts(run, stage, tensors):
+        yield _block(ids, number_rows(run, stage, ids, (SCANNED_ROWS, *_NUMBERS)), saved)
 
 
 def saved_steps(run: Run, stage: str) -> Steps:
@@ -106,27 +89,10 @@ def previous_steps(steps: Steps, pairs: str, saved: Steps) -> Steps:
     return np.where(known, saved[np.maximum(at - 1, 0)] if len(saved) else NO_PREVIOUS, NO_PREVIOUS)
 
 
-def _block(run: Run, stage: str, ids: NDArray[np.int64], saved: Steps) -> SumBlock:
-    """Read the rows of some tensors; where one step has several, the one of the latest θ′ has its sumsq."""
-    numbers = ", ".join(f"ifnull({name}, ?2)" for name in _NUMBERS)
-    sql = (
-        f"SELECT tensor, step, prev_step, {SCANNED_ROWS}, {numbers} FROM weight WHERE stage = ?1 "
-        "AND tensor BETWEEN ?3 AND ?4 ORDER BY tensor, step, prev_step"
-    )
-    rows = run.query(sql, (stage, _ABSENT, int(ids[0]), int(ids[-1])))
-    flat = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * (4 + len(_NUMBERS)))
-    del rows
-    table = flat.reshape(-1, 4 + len(_NUMBERS)).T
-    table = table[:, np.isin(table[0], ids)]
-    tensor, step, before, scanned = (
-        table[0].astype(np.int64),
-        table[1].astype(np.int64),
-        table[2],
-        table[3] > 0,
-    )
-    sums = {
-        name: np.where(each == _ABSENT, np.nan, each) for name, each in zip(_NUMBERS, table[4:], strict=True)
-    }
+def _block(ids: NDArray[np.int64], table: Array, saved: Steps) -> SumBlock:
+    """Rows as columns; where one step has several, the one of the latest θ′ has its sumsq."""
+    tensor, step, before = table[0].astype(np.int64), table[1].astype(np.int64), table[2]
+    scanned, sums = table[3] > 0, dict(zip(_NUMBERS, table[4:], strict=True))
     steps = np.unique(step)
     place = np.searchsorted(ids, tensor) * len(steps) + np.searchsorted(steps, step)
     shape = (len(ids), len(steps))

@@ -17,7 +17,7 @@ from normscope._version import __version__
 from normscope.table import Value
 from normscope.views.page.formatting import count, number
 from normscope.views.page.offline_file import check_place, embedded, policy, resource, write_html
-from normscope.views.page.page_parts import FigureSpec, Page
+from normscope.views.page.page_parts import FigureSpec, Page, TableSpec
 from normscope.words import printable
 
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
@@ -69,7 +69,7 @@ def _spec(figure: FigureSpec) -> dict[str, Any]:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"cell": _cell, "align": _align}
+    environment.filters |= {"cell": _cell, "alignments": _alignments}
     return environment
 
 
@@ -79,6 +79,10 @@ def _cell(value: Value) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return count(value)
     return "–" if value is None else str(value)
+
+
+def _alignments(table: TableSpec) -> list[str]:
+    return [_align(table.rows, column) for column in range(len(table.columns))]
 
 
 def _align(rows: Sequence[Sequence[Value]], column: int) -> str:

@@ -35,7 +35,9 @@ def section(run: Run) -> Section:
     """How much was measured, and the names that were left out or not recognised."""
     tensors, skipped = run.tensors(), run.skipped()
     tied = [tensor for tensor in tensors if tensor.tied_to is not None]
-    unknown = run.meta.get("unknown_names") or [t.name for t in unknown_tensors(tensors)]
+    unknown = run.meta.get("unknown_names")
+    if unknown is None:
+        unknown = [tensor.name for tensor in unknown_tensors(tensors)]
     sentences = [_counted(run), _body(run)]
     if tied:
         sentences.append(f"Counted once, because they share storage: {plural(len(tied), 'tensor')}.")

@@ -35,7 +35,7 @@ from normscope.views.page.page_parts import Page, Section, Stage
 from normscope.views.reports import advice, alarms, doubts, inventory, summary, sweep
 from normscope.words import printable
 
-MEASURED_TABLES = ("weight", "saturation", "head", "attention", "activation")
+MEASURED_TABLES = ("saturation", "head", "attention", "activation")
 SHOWN_ELSEWHERE = ("unknown_names", "notes", "complete", "differing")
 
 
@@ -136,7 +136,7 @@ def _stages(run: Run) -> list[str]:
     if has_only_norms(run):
         return [""]
     tables = " UNION ".join(f"SELECT stage FROM {name}" for name in MEASURED_TABLES)
-    return [row[0] for row in run.query(f"{tables} ORDER BY stage")]
+    return sorted({*run.stages(), *(row[0] for row in run.query(tables))})
 
 
 def _stage(run: Run, name: str, has_weights: bool) -> Stage:
@@ -189,7 +189,8 @@ def _network_sections(run: Run, stage: str) -> list[Section]:
 
 
 def _subtitle(run: Run) -> str:
-    steps = [row[0] for row in run.query("SELECT DISTINCT step FROM weight ORDER BY step")]
+    measured = (group(run, scope="all", stage=stage).steps.tolist() for stage in run.stages())
+    steps = sorted({step for several in measured for step in several})
     if has_only_norms(run):
         steps = recorded_norm(run, recorded_scopes(run)[0]).steps.tolist()
     elif not steps:

@@ -6,7 +6,7 @@ Also compares neighbours, and each checkpoint with the first, by these sums, whe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from normscope.remarks import Finding
 from normscope.run import NO_PREVIOUS, Run, TensorRow
+from normscope.run_files.weight_rows import number_rows, tensor_parts
 from normscope.weights.soundness.findings import Array, listed
 from normscope.weights.soundness.pairs import PairTable
 from normscope.words import some
@@ -46,25 +47,38 @@ class TensorSums:
 
 def load_sums(run: Run, stage: str, steps: Sequence[int]) -> TensorSums | None:
     """The sums of consecutive checkpoints at these steps of a stage; None if nothing was measured."""
-    previous = dict(zip(steps, [NO_PREVIOUS, *steps[:-1]], strict=True))
-    sql = f"SELECT step, prev_step, tensor, {', '.join(SUMS)} FROM weight WHERE stage = ?"
-    rows = [row for row in run.query(sql, (stage,)) if previous.get(row[0]) == row[1]]
-    measured = {row[2] for row in rows}
-    tensors = tuple(t for t in run.tensors() if t.id in measured and t.tied_to is None)
-    if not tensors:
+    tensors = tuple(tensor for tensor in run.tensors() if tensor.tied_to is None)
+    cube = np.full((len(SUMS), len(steps), len(tensors)), np.nan)
+    measured = np.zeros(len(tensors), dtype=bool)
+    for start, rows in _rows(run, stage, tensors):
+        _fill_cube(cube[:, :, start:], measured[start:], rows, steps)
+    complete = measured & np.isfinite(cube[0]).all(axis=0)
+    if not complete.any():
         return None
-    column = {tensor.id: i for i, tensor in enumerate(tensors)}
-    line = {step: i for i, step in enumerate(steps)}
-    cube = np.full((5, len(steps), len(tensors)), np.nan)
-    for step, _, tensor, *sums in rows:
-        if tensor in column:  # one that is tied to another has sums, too
-            cube[:, line[step], column[tensor]] = [np.nan if value is None else value for value in sums]
-    complete = np.isfinite(cube[0]).all(axis=0)
     kept = tuple(tensor for tensor, keep in zip(tensors, complete, strict=True) if keep)
-    if not kept:
-        return None
-    sumsq, dot, delta, init, nonfinite = cube[:, :, complete]
+    sumsq, dot, delta, init, nonfinite = cube if complete.all() else cube[:, :, complete]
     return TensorSums(sumsq, dot, delta, init, nonfinite, np.array(steps, dtype=np.int64), kept)
+
+
+def _rows(run: Run, stage: str, tensors: Sequence[TensorRow]) -> Iterator[tuple[int, Array]]:
+    """The rows of some tensors at a time, with the place of the first; places instead of ids."""
+    done = 0
+    for ids in tensor_parts(run, stage, [tensor.id for tensor in tensors]):
+        rows = number_rows(run, stage, ids, SUMS)
+        rows[0] = np.searchsorted(ids, rows[0])
+        yield done, rows
+        done += len(ids)
+
+
+def _fill_cube(cube: Array, measured: NDArray[np.bool_], rows: Array, steps: Sequence[int]) -> None:
+    """Put the rows that compare a checkpoint with the one before into [sums, checkpoints, tensors]."""
+    line = {step: i for i, step in enumerate(steps)}
+    before = np.array([NO_PREVIOUS, *steps[:-1]], dtype=np.float64)
+    at = np.array([line.get(int(step), -1) for step in rows[1]], dtype=np.intp)
+    kept = (at >= 0) & (before[at] == rows[2])
+    tensor = rows[0, kept].astype(np.intp)
+    measured[tensor] = True
+    cube[:, at[kept], tensor] = rows[3:, kept]
 
 
 @dataclass(frozen=True, eq=False)

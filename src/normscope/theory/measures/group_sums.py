@@ -52,7 +52,7 @@ class GroupSums:
             return np.broadcast_to(first, (self.groups, len(self.steps))).T
         total = np.zeros((self.groups, len(self.steps)))
         for block, chosen in self._parts:
-            self._add(total, block, chosen, self._on_steps(block, self._values(block, chosen, name)))
+            self._add(total, block, chosen, self._values(block, chosen, name))
         return total.T
 
     @cached_property
@@ -66,8 +66,9 @@ class GroupSums:
         for tensor, row in zip(block.tensors[chosen].tolist(), values, strict=True):
             total[self.group_of[tensor]] += row
 
-    def _on_steps(self, block: SumBlock, values: Array) -> Array:
-        """Values at the steps of a block, at all steps; NaN where the block has none."""
+    def _on_steps(self, block: SumBlock, chosen: NDArray[np.intp], name: str) -> Array:
+        """A column of a block at all steps; NaN where the block has none."""
+        values = block.column(name, chosen)
         if np.array_equal(block.steps, self.steps):
             return values
         kept = np.isin(block.steps, self.steps)
@@ -76,7 +77,8 @@ class GroupSums:
         return out
 
     def _values(self, block: SumBlock, chosen: NDArray[np.intp], name: str) -> Array:
-        column = partial(block.column, chosen=chosen)
+        """The values of single tensors, at all steps."""
+        column = partial(self._on_steps, block, chosen)
         if name in ("dot", "sumsq_delta"):
             return column(f"{self.pairs} {name}")
         if name == "dot_init":
@@ -87,7 +89,7 @@ class GroupSums:
         if name != "sumsq_previous":
             return column(name)
         sumsq = column("sumsq")
-        before = _columns_at(sumsq, block.steps, previous_steps(block.steps, self.pairs, self.saved))
+        before = _columns_at(sumsq, self.steps, self.previous)
         dot, delta = column(f"{self.pairs} dot"), column(f"{self.pairs} sumsq_delta")
         return np.where(np.isnan(before), formulas.sumsq_before(sumsq, dot, delta), before)
 
@@ -118,7 +120,7 @@ class GroupSums:
         Steps of a monitor, and checkpoints that are gone, may be earlier.
         """
         sumsq = block.column("sumsq", chosen)
-        begins = sumsq[:, 0] if block.steps[0] == self.steps[0] else np.full(len(chosen), np.nan)
+        begins = _columns_at(sumsq, block.steps, self.steps[:1])[:, 0]
         if not self._scanned:
             return begins if self._from_zero else np.full(len(chosen), np.nan)
         known = _known(block, chosen)

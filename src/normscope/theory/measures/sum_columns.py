@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +140,7 @@ class _Shelf(Sequence[SumBlock]):
         with suppress(OSError):  # a full disk: the memory has to do
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the shelf)
+                finalize(self, self._file.close)
             return SumBlock(
                 block.tensors, block.steps, block.present, _FileColumns(self._file, block.columns)
             )

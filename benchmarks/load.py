@@ -43,7 +43,10 @@ def measure(folder, label, *words):
     with out.open("wb") as stdout:
         words = [str(word) for word in words]
         done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(report), *words], stdout=stdout, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", CHILD, str(report), *words],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     code, seconds, busy, peak = json.loads(report.read_text())
     print(f"  {label:28} {seconds:6.1f} s {busy:6.1f} s processor {peak:6.0f} MB", flush=True)

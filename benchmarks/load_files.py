@@ -66,7 +66,9 @@ def scanned_run(path, checkpoints, tensors, seed=0):
     with Run.create(path) as run, run.transaction():
         run.write(CheckpointRow(step, f"step_{step}", f"made/step_{step}") for step in steps.tolist())
         for row in add_tensors(run, parameters(tensors), {}):
-            sumsq, dot, delta, init, largest = (each.tolist() for each in sums(row.numel, steps, seed + row.id))
+            sumsq, dot, delta, init, largest = (
+                each.tolist() for each in sums(row.numel, steps, seed + row.id)
+            )
             dot[0] = delta[0] = None
             same = [[value] * checkpoints for value in ("", row.id, 0)]
             keys = (same[0], steps.tolist(), before, same[1])

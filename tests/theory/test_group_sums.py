@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from normscope.run import NO_PREVIOUS, CheckpointRow, Run, TensorRow, WeightRow
-from normscope.theory.measures import sum_columns
+from normscope.run_files import sum_columns
 from normscope.theory.measures.group_sums import NAMES
 from normscope.theory.measures.measures import GROUPINGS, group, tensors_in_scope
 from normscope.views.export_file import export

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.advice.advice_result import Advice, Judgement
 from normscope.theory.advice.certainty import below, mean_and_error
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import tensors_in_scope
-from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import load
 from normscope.words import some
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from normscope.rows import OPTIMIZER_NOTES
 from normscope.run import Run
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.dynamics.learning_rates import Rates, scalar_pairs
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.measures import stage_of
-from normscope.theory.measures.recorded_columns import recorded
 
 
 @dataclass(frozen=True, eq=False)

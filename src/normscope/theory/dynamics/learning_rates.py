@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_number
 from normscope.run import Run
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.dynamics.lr_shapes import SCHEDULES, LRShape
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.log_series import schedule_series
-from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import Source, opened_run
 from normscope.theory.measures.time_series import Series
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from normscope.run import Run
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.dynamics.applied_rates import Applied, applied_rates, decay_factor
 from normscope.theory.dynamics.learning_rates import Rates
 from normscope.theory.laws.laws import Array
 from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.measures import group, group_by, stage_of
-from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.time_series import Series
 
 MOST_GROUPS = 64

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.run import Run
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.laws.laws import Array, Law
 from normscope.theory.logs.rate_columns import logged_rates
-from normscope.theory.measures.recorded_columns import recorded
 from normscope.theory.measures.series_sources import Source, is_bundled, opened_run
 
 _CHANGED = 0.01  # rates that differ by less than this share are equal

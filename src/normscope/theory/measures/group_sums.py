@@ -9,8 +9,8 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.run_files.sum_columns import Array, Steps, SumBlock, previous_steps
 from normscope.theory.measures import formulas
-from normscope.theory.measures.sum_columns import Array, Steps, SumBlock, previous_steps
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
 
 NAMES = ("sumsq", "dot", "sumsq_delta", "dot_init", "sumsq_previous", "sumsq_first", "nonfinite")

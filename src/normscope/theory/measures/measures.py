@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow
+from normscope.run_files.sum_columns import PAIRS, saved_steps, stage_columns
 from normscope.theory.measures.group_sums import MEASURES, Grouped, GroupSums
-from normscope.theory.measures.sum_columns import PAIRS, saved_steps, stage_columns
 from normscope.theory.measures.time_series import Series
 from normscope.words import by_layer
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from normscope.anatomy import in_body, unknown_tensors
 from normscope.remarks import Finding, LeftOut, unsound_sentence
 from normscope.run import Run, TensorRow
+from normscope.run_files.recorded_columns import recorded
 from normscope.theory.measures.constant_tensors import (
     constant_groups,
     constant_sentences,
@@ -16,7 +17,6 @@ from normscope.theory.measures.constant_tensors import (
 )
 from normscope.theory.measures.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.theory.measures.measures import group
-from normscope.theory.measures.recorded_columns import recorded
 from normscope.words import some
 
 SHOWN = 3  # names quoted in a sentence before "and N more"

@@ -27,8 +27,8 @@ from normscope.live.writing.resuming import Rewind, delete_live_after
 from normscope.remarks import unsound_sentence
 from normscope.rows import NO_PREVIOUS, OptimizerRow, RateRow, WeightRow
 from normscope.run import Run
+from normscope.run_files.gone_checkpoints import two_starts
 from normscope.run_schema import BOTH, LIVE_ROWS, ONLY_SCANNED, SCANNED_ROWS
-from normscope.theory.measures.gone_checkpoints import two_starts
 from normscope.weights.scan.scan import scan
 from tests.conftest import random_walk, save_series
 

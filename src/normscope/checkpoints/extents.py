@@ -275,10 +275,8 @@ class TableCheckpoint(Checkpoint):
 
     def zero_copy(self, name: str) -> bool:
         """Same as Extent.zero_copy."""
-        try:  # not `reading`: this is asked for every tensor of every checkpoint
+        with reading(self._where):
             return self.extents[name].zero_copy
-        except Exception as error:
-            raise unreadable(self._where, error) from error
 
     def read_granularity(self, name: str) -> int:
         """Same as Extent.read_granularity."""

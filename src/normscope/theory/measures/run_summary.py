@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from normscope.anatomy import in_body, unknown_tensors
 from normscope.remarks import Finding, LeftOut, unsound_sentence
 from normscope.run import Run, TensorRow
+from normscope.run_files.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.run_files.recorded_columns import recorded
 from normscope.theory.measures.constant_tensors import (
     constant_groups,
@@ -15,7 +16,6 @@ from normscope.theory.measures.constant_tensors import (
     constant_tensors,
     percent,
 )
-from normscope.theory.measures.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.theory.measures.measures import group
 from normscope.words import some
 

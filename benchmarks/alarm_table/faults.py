@@ -194,7 +194,7 @@ def variants(
 
 
 GROWTH = ("growth", "layer", "law")
-DIVERGES = ("loss-climb", "loss-spike", "loss-nonfinite", "nonfinite", "growth")
+DIVERGES = ("loss-climb", "loss-spike", "loss-nonfinite", "nonfinite", "growth", "ascent")
 
 
 def table(seed: int) -> list[Named]:

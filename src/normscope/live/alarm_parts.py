@@ -27,7 +27,9 @@ NONFINITE = [COLUMNS.index(name) for name in ("nonfinite", "grad_nonfinite")]
 class AlarmParts:
     """Which tensors belong to which part of the model, prepared so that records are summed in a few calls."""
 
-    def __init__(self, tensors: Sequence[TensorRow], scopes: Mapping[str, NDArray[np.int64]]) -> None:
+    def __init__(
+        self, tensors: Sequence[TensorRow], scopes: Mapping[str, NDArray[np.int64]], optimizers: int = 1
+    ) -> None:
         """`scopes` gives the positions of the tensors in each scope."""
         self._names = [tensor.name for tensor in tensors]
         counted = [i for i, tensor in enumerate(tensors) if tensor.tied_to is None]
@@ -46,6 +48,7 @@ class AlarmParts:
             tuple(scope_words(scope) for scope in scopes),
             tuple(names),
             np.array([name in layers for name in names], dtype=bool),
+            optimizers,
         )
         inside = [set(chosen.tolist()) for chosen in scopes.values()]
         # A unit is a set of tensors that are in the same group and in the same scopes.

@@ -33,7 +33,11 @@ class LiveMeasures:
     """Adds up a record's tensors by group, over the parameters of a scope."""
 
     def __init__(
-        self, tensors: Sequence[TensorRow], groups: Sequence[str] = ("total",), scope: str = "body"
+        self,
+        tensors: Sequence[TensorRow],
+        groups: Sequence[str] = ("total",),
+        scope: str = "body",
+        optimizers: int = 1,
     ) -> None:
         def role_and_shape(i: int) -> tuple[str, tuple[int, ...]]:
             return tensors[i].role, tensors[i].shape
@@ -50,7 +54,7 @@ class LiveMeasures:
         }
         self._chosen = np.array(chosen, dtype=np.int64)
         self._groups = {by: _grouping(rows, by) for by in groups}
-        self._parts = AlarmParts(tensors, self._scopes)
+        self._parts = AlarmParts(tensors, self._scopes, optimizers)
 
     def values(self, record: Record, measures: Sequence[str]) -> dict[str, float]:
         """Numbers under slash-separated keys: normscope/norm/total, normscope/norm/layer/03.

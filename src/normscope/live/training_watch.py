@@ -83,7 +83,8 @@ class TrainingWatch:
         """What groups the records of this model for loggers and alarms."""
         infos = self.subject.layout.infos
         tensors = tensor_rows(infos, tied_names(infos), known={})
-        return LiveMeasures(tensors, self.options.groups, self.options.scope)
+        number = len(self._cycle.optimizers)
+        return LiveMeasures(tensors, self.options.groups, self.options.scope, number)
 
     def inventory(self) -> ParameterInventory:
         """The parameters that records are about."""

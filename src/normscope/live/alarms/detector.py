@@ -5,6 +5,7 @@
     growth             a part of the model grows exponentially
     layer              one layer grows much faster than the others
     alignment          updates point more and more along the parameters
+    ascent             loss and gradient rise together, or rise after the updates have turned around
     drift              the gradient norm rises or falls far relative to the parameter norm
     gradient-spike     the gradient norm jumps
     dead               a layer no longer gets gradients
@@ -22,6 +23,7 @@ from typing import Protocol
 
 from normscope.live.alarms.alarm_state import AlarmState
 from normscope.live.alarms.alarms import Alarm, Sign
+from normscope.live.alarms.ascent_rule import Ascent
 from normscope.live.alarms.attention_rules import AttentionEntropy, AttentionLogits, Layers, by_module
 from normscope.live.alarms.gradient_rules import DeadGroup, GradientDrift, GradientSpike
 from normscope.live.alarms.loss_history import LossHistory
@@ -86,9 +88,10 @@ class AlarmDetector:
         self._last_finite: int | None = None
         self._record_rules = [rule() for rule in RECORD_RULES]
         self._loss_rules = [rule() for rule in LOSS_RULES]
+        self._ascent = Ascent()
         self._attention_rules: dict[str, list[AttentionRule]] = {}
         self._record_kinds = {KIND, *(rule.kind for rule in self._record_rules)}
-        self._loss_kinds = {rule.kind for rule in self._loss_rules}
+        self._loss_kinds = {self._ascent.kind, *(rule.kind for rule in self._loss_rules)}
 
     def restart(self) -> None:
         """Forget the records: the training goes back to an earlier step, or the model has changed."""
@@ -110,6 +113,7 @@ class AlarmDetector:
             return self._state.update(now.step, [sign], {KIND})
         self._last_finite = now.step
         self._past.add(now)
+        self._loss.opponents = now.parts.optimizers > 1
         signs = [sign for rule in self._record_rules for sign in rule.check(now, self._past, self._loss)]
         return self._state.update(now.step, signs, self._record_kinds)
 
@@ -123,6 +127,7 @@ class AlarmDetector:
         signs = [sign for rule in self._loss_rules for sign in rule.check(step, loss, self._loss)]
         if loss - loss == 0:  # finite
             self._loss.add(step, loss)
+            signs += self._ascent.check(self._past, self._loss)
         return self._state.update(step, signs, self._loss_kinds)
 
     def check_attention(self, rows: Sequence[AttentionRow]) -> list[Alarm]:

@@ -26,6 +26,9 @@ class LossHistory:
 
     def __init__(self) -> None:
         self.first: list[float] = []
+        self.lowest = math.inf
+        self.opponents = False
+        """Whether several optimizers train the model, perhaps one part of it against another."""
         self.steps: deque[int] = deque(maxlen=KEPT)
         self.values: deque[float] = deque(maxlen=KEPT)
 
@@ -33,6 +36,7 @@ class LossHistory:
         """Append a loss that is finite."""
         if len(self.first) < FIRST:
             self.first.append(loss)
+        self.lowest = min(self.lowest, loss)
         self.steps.append(step)
         self.values.append(loss)
 
@@ -45,6 +49,15 @@ class LossHistory:
     def scale(self) -> float:
         """How large the loss was at the beginning; NaN before it is known."""
         return median([abs(value) for value in self.first]) if self.first else math.nan
+
+    @property
+    def may_rise(self) -> bool:
+        """Whether a rise may be in order: the loss of one of several optimizers, or one without a floor.
+
+        A critic's loss rises when the generator gets better; a loss that was negative (of a critic, of a
+        policy) does not tell how good the model is.
+        """
+        return self.opponents or self.lowest < 0
 
     def recent(self, number: int) -> list[float]:
         """The last losses, oldest first."""

@@ -70,7 +70,7 @@ class FastClimb:
     def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
         """A sign if all of the last losses are far over all of those before."""
         known = [*past.recent(FAST_RECORDS - 1), loss]
-        if len(known) < FAST_RECORDS or not math.isfinite(loss):
+        if len(known) < FAST_RECORDS or not math.isfinite(loss) or past.may_rise:
             return
         early, late = known[:CLIMB_RECORDS], known[-CLIMB_RECORDS:]
         if min(late) <= max(early):  # most losses end here
@@ -96,7 +96,7 @@ class LossClimb:
         self._best = math.inf
 
     def check(self, step: int, loss: float, past: LossHistory) -> Iterator[Sign]:
-        """A sign if half of what was gained is lost, or the loss has doubled."""
+        """A sign if much of what was gained is lost, or the loss has doubled."""
         if not math.isfinite(loss):
             return
         known = [*past.recent(CLIMB_RECORDS - 1), loss]
@@ -106,12 +106,7 @@ class LossClimb:
         if level < self._best:
             self._best, self._best_step = level, step
             self._best_range = max(known) - min(known)
-        gained = (
-            min(0.3 * (past.scale - self._best), abs(self._best))
-            if past.scale > self._best
-            else abs(self._best)
-        )
-        limit = max(CLIMB_RANGES * self._best_range, CLIMB_SCALE * past.scale, gained)
+        limit = max(CLIMB_RANGES * self._best_range, CLIMB_SCALE * past.scale, self._gained(past))
         climb = level - self._best
         if limit > 0 and climb >= 0.5 * limit:
             text = (
@@ -120,3 +115,11 @@ class LossClimb:
             )
             evidence = {"loss": level, "best": self._best}
             yield Sign(self.kind, "loss", text, evidence, CRITICAL, climb / limit)
+
+    def _gained(self, past: LossHistory) -> float:
+        """The rise that would be too much: a part of what was gained, or twice all of it if it may rise."""
+        if past.may_rise and past.first:
+            return 2 * max(max(past.first) - self._best, abs(self._best))
+        if past.scale > self._best:
+            return min(0.3 * (past.scale - self._best), abs(self._best))
+        return abs(self._best)

@@ -27,6 +27,8 @@ class ModelParts:
     """In words: layer 03, tok_emb, lm_head."""
     layers: NDArray[np.bool_]
     """Which of the groups are layers."""
+    optimizers: int = 1
+    """How many optimizers train the model; with several, one part may be trained against another."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,6 +136,11 @@ class RecordHistory:
     def __init__(self) -> None:
         self.records: deque[PastRecord] = deque(maxlen=KEPT)
         self.seen = 0
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes of the records, in words."""
+        return self.records[-1].summary.parts.scopes if self.records else ()
 
     def restart(self) -> None:
         """Forget all records."""

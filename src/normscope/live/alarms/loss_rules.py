@@ -117,9 +117,9 @@ class LossClimb:
             yield Sign(self.kind, "loss", text, evidence, CRITICAL, climb / limit)
 
     def _gained(self, past: LossHistory) -> float:
-        """The rise that would be too much: a part of what was gained, or twice all of it if it may rise."""
+        """The rise that would be too much: a part of what was gained, or four times all of it if it may rise."""
         if past.may_rise and past.first:
-            return 2 * max(max(past.first) - self._best, abs(self._best))
+            return 4 * max(max(past.first) - self._best, abs(self._best))
         if past.scale > self._best:
             return min(0.3 * (past.scale - self._best), abs(self._best))
         return abs(self._best)

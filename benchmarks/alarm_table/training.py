@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,8 @@ class Case:
     begins: int = 0
     logged: bool = True
     """Whether the loop logs its loss."""
+    heads: Mapping[str, Any] = field(default_factory=dict)
+    """What the monitor is told to see attention: attention="observe", or network= and batch=."""
 
     def with_seed(self, seed: int) -> Case:
         """The same training from another seed."""
@@ -111,8 +113,8 @@ def run(case: Case) -> Outcome:
     alarms: list[ns.Alarm] = []
     with tempfile.TemporaryDirectory() as folder, _Failures() as failures:
         path = Path(folder) / "run.db"
-        optimizers = list(training.optimizers)
-        with ns.Monitor(training.model, optimizers, path, case.schedule, on_alarm=alarms.append) as monitor:
+        options = {"on_alarm": alarms.append, **case.heads}
+        with ns.Monitor(training.model, [*training.optimizers], path, case.schedule, **options) as monitor:
             for step in range(1, case.steps + 1):
                 if case.fault is not None and step >= case.begins:
                     case.fault(training, step - case.begins)

@@ -264,3 +264,47 @@ def test_a_logger_that_raises_is_said_and_training_goes_on(tmp_path: Path, caplo
     trainer = train(Logging(), tmp_path / "run.db", 4, logger=Broken(tmp_path))
     assert trainer.global_step == 4 and caplog.text.count("no room") == 1
     assert list(recorded_losses(tmp_path / "run.db")) == [1, 2, 3, 4]
+
+
+class Divided(torch.nn.Module):
+    """Two layers, between which a number may be divided by zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        self.broken = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        return self.second(hidden / 0.0 * 0.0 if self.broken else hidden)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_where_nan_began_though_forward_is_never_called(tmp_path: Path, compiled: bool) -> None:
+    """Lightning calls `training_step`, which calls a part of the module."""
+    from normscope.integrations.lightning import NormMonitor
+    from normscope.schedule import every
+
+    class Parts(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Divided()  # type: ignore[assignment]
+            if compiled:
+                self.layer.compile(backend="aot_eager")
+
+        def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+            self.layer.broken = index == 5
+            return self.layer(batch[0]).pow(2).mean()
+
+    raised: list[str] = []
+    monitor = NormMonitor(
+        tmp_path / "run.db", schedule=every(1), on_alarm=lambda alarm: raised.append(alarm.message)
+    )
+    trainer = L.Trainer(
+        max_steps=7, accelerator="cpu", logger=False, callbacks=[monitor], enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(14, 4)), batch_size=2)
+    trainer.fit(Parts(), data)
+    assert "layer.second is the first module whose output has them" in raised[0]
+    assert raised[0].endswith("after layer.first, whose output is finite")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.hooks.forward_watch import ForwardWatch
@@ -142,11 +144,110 @@ def test_hooks_are_there_only_at_record_steps_and_keep_nothing_alive(tmp_path: P
     assert not any(module._forward_hooks for module in net.modules())
 
 
-def test_a_compiled_model_is_left_alone() -> None:
+def watched_steps(
+    path: Path, net: nn.Module, model: nn.Module, call: Callable[[Tensor], Tensor], fault: nn.Module
+) -> str:
+    """Train by calling `call`; at step 5 a block begins to divide by zero. What the alarm says."""
+    raised: list[Alarm] = []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with Monitor(model, optimizer, path, every(1), on_alarm=raised.append):
+        for step in range(1, 8):
+            if step == 5:
+                fault.fault = "forward"  # type: ignore[assignment]
+            optimizer.zero_grad()
+            call(torch.randn(5, 4)).square().mean().backward()
+            optimizer.step()
+    (found,) = [alarm.message for alarm in raised if alarm.kind == "nonfinite"]
+    return found
+
+
+BEFORE_DOWN = "one.down is the first module whose output has them; its input has them already"
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of Dynamo, about inputs of a block
+@pytest.mark.parametrize("how", ["torch.compile", "module.compile", "blocks", "inside a wrapper"])
+def test_in_a_compiled_model(tmp_path: Path, how: str) -> None:
+    """The pass is made once more without compilation; nothing is compiled again for the monitor."""
     net = Net()
-    watch = ForwardWatch(torch.compile(net, backend="eager"))  # type: ignore[arg-type]
-    watch.arm()
-    assert not any(module._forward_hooks for module in net.modules())
+    model: nn.Module = net
+    if how == "torch.compile":
+        model = torch.compile(net, backend="eager")  # type: ignore[assignment]
+    elif how == "module.compile":
+        net.compile(backend="eager")
+    elif how == "blocks":
+        net.one.compile(backend="eager")
+        net.two = torch.compile(net.two, backend="eager")  # type: ignore[assignment]
+    else:
+        model = nn.Sequential(torch.compile(net, backend="eager"))  # type: ignore[arg-type]
+    said = watched_steps(tmp_path / "run.db", net, model, model, net.one)
+    assert BEFORE_DOWN in said
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of Dynamo, about inputs of a block
+@pytest.mark.parametrize("compiled", [False, True])
+def test_where_the_models_own_forward_is_never_called(tmp_path: Path, compiled: bool) -> None:
+    class Holder(nn.Module):
+        """Its parts are called by the loop, some of them inside a part that is not called either."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.ModuleDict({"net": Net()})
+            self.end = nn.ModuleList([nn.Linear(3, 2)])
+
+    holder = Holder()
+    net = holder.body["net"]
+    assert isinstance(net, Net)
+    if compiled:
+        net.one.compile(backend="eager")
+    call = lambda x: holder.end[0](net.alpha(net.two(net.one(net.zero(x)))))  # noqa: E731
+    said = watched_steps(tmp_path / "run.db", holder, holder, call, net.one)
+    assert "body.net.one.down is the first module whose output has them" in said
+    assert said.endswith("and after body.net.one.up, whose output is finite")
+
+
+def test_nothing_is_compiled_again_and_a_finite_compiled_model_is_looked_at() -> None:
+    def compiled_graphs(armed: bool) -> tuple[int, bool]:
+        torch._dynamo.reset()
+        counters.clear()
+        net = Net()
+        model = torch.compile(net, backend="eager")
+        watch = ForwardWatch(model)  # type: ignore[arg-type]
+        finite = False
+        for step in range(6):
+            if armed and step % 2:
+                watch.arm()
+            model(torch.ones(5, 4)).sum().backward()
+            look = watch.take()
+            finite = finite or (look is not None and look.finite is True)
+            watch.disarm()
+        return counters["stats"]["unique_graphs"], finite
+
+    (alone, _), (watched, finite) = compiled_graphs(False), compiled_graphs(True)
+    assert alone == watched and finite
+
+
+def test_a_loss_of_parts_says_which_outputs_were_seen(tmp_path: Path) -> None:
+    net, raised = Net(), list[Alarm]()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with Monitor(net, optimizer, tmp_path / "run.db", every(1), on_alarm=raised.append):
+        for step in range(1, 8):
+            optimizer.zero_grad()
+            loss = net.two(net.one(net.zero(torch.randn(5, 4)))).square().mean()
+            (loss * float("nan") if step == 6 else loss).backward()
+            optimizer.step()
+    assert "after the outputs of zero, one, two, which have no NaN: in the loss" in raised[0].message
+
+
+def test_a_model_that_is_not_called_says_so(tmp_path: Path) -> None:
+    net, raised = nn.Linear(3, 2), list[Alarm]()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with Monitor(net, optimizer, tmp_path / "run.db", every(1), on_alarm=raised.append):
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            out = torch.ones(2, 3) @ net.weight.T + net.bias
+            (out.sum() * (float("nan") if step == 3 else 1.0)).backward()
+            optimizer.step()
+    assert raised[0].message.endswith("in which module is not known: no call of the model was seen")
 
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked logits", "evaluation"])
@@ -165,4 +266,5 @@ def test_infinite_masks_and_evaluation_are_no_trouble(masked: bool) -> None:
     else:
         with torch.no_grad():
             net(torch.full((3, 3), torch.nan))
-        assert watch.take() is None
+        look = watch.take()
+        assert look is not None and look.finite is None

@@ -254,7 +254,7 @@ class TrainingWatch:
             where = f"on {int(failures or changes)} of {self.ranks.world} ranks"
             self.guard.warn(f"step {self.step} is not recorded, because {why} {where}", key=why)
         elif self.publisher is not None:
-            look = self.subject.forward.take()
+            look = None if first else self.subject.forward.take()
             self.publisher.publish(replace(record, forward=look) if look else record, gradients_at)
         if changes:
             self._follow()

@@ -34,8 +34,9 @@ def _when(step: int, last_finite: int | None) -> str:
 
 def _origin(now: RecordSummary, found: NonFiniteValues) -> str:
     """The first place in the order of the step, as far as it was seen."""
-    if now.forward is not None and not now.forward.finite:
-        return _in_forward(now.forward)
+    look = now.forward
+    if look is not None and look.finite is False:
+        return _in_forward(look)
     if found.gradients:
         name = found.gradients[0][0]
         if found.finite_before:
@@ -43,9 +44,11 @@ def _origin(now: RecordSummary, found: NonFiniteValues) -> str:
                 f"they began in the backward pass: {name} is the first whose gradient has them, after "
                 f"{found.finite_before} that are finite"
             )
-        if now.forward is not None:
-            return "they began after the model's output, which has no NaN: in the loss or its gradient"
-        return "all gradients have them from the first on, so they began in the loss or before it"
+        if look is not None and look.finite:
+            what = f"the outputs of {some(look.seen)}, which have" if look.seen else "the model's output, which has"
+            return f"they began after {what} no NaN: in the loss or its gradient"
+        unknown = f"; in which module is not known: {look.why}" if look is not None else ""
+        return f"all gradients have them from the first on, so they began in the loss or before it{unknown}"
     if now.gradients_known:
         names = some([name for name, _ in found.parameters])
         return (
@@ -56,7 +59,7 @@ def _origin(now: RecordSummary, found: NonFiniteValues) -> str:
 
 def _in_forward(look: ForwardLook) -> str:
     if not look.module:
-        return "they began in the forward pass or before it"
+        return f"they began in the forward pass or before it; in which module is not known: {look.why}"
     if look.parameters:
         return (
             f"{look.module} is the first module in the forward pass whose output has them, and its "

@@ -52,14 +52,19 @@ class NonFiniteValues:
 class ForwardLook:
     """What was seen of a forward pass: whether the output has NaN, and which module had it first."""
 
-    finite: bool
+    finite: bool | None
+    """None if no output was seen."""
     module: str = ""
-    """The first module in the order of the pass; empty if no output was still there to be looked at."""
+    """The first module in the order of the pass; empty if it is not known."""
     after: str = ""
     """The last module before it whose output was finite."""
     input_finite: bool | None = None
     parameters: tuple[str, ...] = ()
     """Its own parameters that have such values."""
+    why: str = ""
+    """Why the module is not known."""
+    seen: tuple[str, ...] = ()
+    """The modules whose outputs were seen, if that of the whole model was not."""
 
 
 @dataclass(frozen=True)

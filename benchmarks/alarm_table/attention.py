@@ -43,8 +43,8 @@ TRAININGS: Mapping[str, tuple[Build, Schedule, Mapping[str, Any]]] = {
         OBSERVED,
     ),
     "RMS norm, tied": (language(build=lambda: transformer(norm="rms", tied=True)), EVERY_STEP, OBSERVED),
-    "AdamW, probes": (language(optimize=adamw(3e-3)), ns.every(5), probed(5)),
-    "Muon, probes": (language(build=small, optimize=lambda p: Muon(p, lr=0.005)), ns.every(4), probed(4)),
+    "AdamW, probes": (language(optimize=adamw(3e-3)), ns.every(8), probed(8)),
+    "Muon, probes": (language(build=small, optimize=lambda p: Muon(p, lr=0.005)), ns.every(8), probed(8)),
 }
 """Healthy trainings that faults are put into, too."""
 
@@ -54,7 +54,7 @@ HEALTHY = (
     Case("copies, high rate", language(copies, optimize=adamw(6e-3)), 600, ns.every(3), 61, heads=OBSERVED),
     Case("brackets", language(brackets, optimize=adamw(3e-3)), 300, seed=62, heads=OBSERVED),
     Case("LoRA", fine_tuned(adamw(3e-3, 0.0)), 200, seed=63, heads=OBSERVED),
-    Case("deep, probes", language(build=lambda: transformer(16, 5)), 300, ns.every(6), 64, heads=probed(6)),
+    Case("deep, probes", language(build=lambda: transformer(16, 5)), 240, ns.every(8), 64, heads=probed(8)),
 )  # fmt: skip
 
 
@@ -107,7 +107,14 @@ def gains(factor: float) -> Fault:
     return fault
 
 
-LOGITS = [sharpens(1.1), fast_queries(300.0), sharpened(8.0), gains(1.15), sharpens(1.2), fast_queries(1000.0)]
+LOGITS = [
+    sharpens(1.1),
+    fast_queries(300.0),
+    sharpened(8.0),
+    gains(1.15),
+    sharpens(1.2),
+    fast_queries(1000.0),
+]
 LOGITS += [sharpened(12.0), sharpens(1.12), sharpens(1.15), fast_queries(100.0), sharpened(20.0)]
 COLLAPSES = [sharpens(1.2), sharpened(20.0), fast_queries(1000.0), gains(1.3), sharpens(1.3), sharpened(30.0)]
 COLLAPSES += [fast_queries(3000.0), sharpens(1.4), sharpens(1.5), sharpened(50.0), sharpens(1.25)]
@@ -117,8 +124,12 @@ def variants(fault: str, kinds: Sequence[str], faults: Sequence[Fault], seed: in
     for i, each in enumerate(faults):
         name, (build, schedule, heads) = list(TRAININGS.items())[(i + seed) % len(TRAININGS)]
         every = getattr(schedule, "n", 1)
-        begins = every * (60 + 3 * i)
-        yield fault, kinds, Case(name, build, begins + 30 * every, schedule, seed + i, each, begins, heads=heads)
+        begins = every * (24 if "network" in heads else 60 + 3 * i)  # probes take long
+        yield (
+            fault,
+            kinds,
+            Case(name, build, begins + 24 * every, schedule, seed + i, each, begins, heads=heads),
+        )
 
 
 def table(seed: int) -> list[Named]:
@@ -129,3 +140,4 @@ def table(seed: int) -> list[Named]:
 
 
 FAULTS = table(0)
+KEPT_APART = table(104)

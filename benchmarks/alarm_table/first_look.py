@@ -327,7 +327,11 @@ def _diverging() -> Iterator[Named]:
     for i, (name, make, change, begins) in enumerate(ASCENTS):
         yield "gradient ascent", DIVERGES, _faulty(name, make, from_now_on(change), begins, 6001 + i)
     for i, (name, make, factor, begins) in enumerate(RATES):
-        yield "a rate 100 to 1000 times too high", JUMPS, _faulty(name, make, rate_times(factor), begins, 6101 + i)
+        yield (
+            "a rate 100 to 1000 times too high",
+            JUMPS,
+            _faulty(name, make, rate_times(factor), begins, 6101 + i),
+        )
 
 
 def _faulty(name: str, make: Make, fault: Fault, begins: int, seed: int) -> Case:

@@ -28,7 +28,9 @@ Make = Callable[[int], Training]
 
 
 def one_loss(
-    build: Callable[[], nn.Module], optimize: Optimize, loss: Callable[[nn.Module, int], Callable[[int], Tensor]]
+    build: Callable[[], nn.Module],
+    optimize: Optimize,
+    loss: Callable[[nn.Module, int], Callable[[int], Tensor]],
 ) -> Make:
     """A training of one model with one optimizer; `loss` is made from the model and a seed."""
 
@@ -78,7 +80,9 @@ def critics(lr: float, kind: str) -> Make:
             real, fake = judged()
             return torch.relu(1 - real).mean() + torch.relu(1 + fake).mean()
 
-        return Training(model, pair, [critic, lambda step: -model.judge(model.make(torch.randn(64, 4))).mean()])
+        return Training(
+            model, pair, [critic, lambda step: -model.judge(model.make(torch.randn(64, 4))).mean()]
+        )
 
     return make
 

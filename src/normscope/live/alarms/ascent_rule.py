@@ -46,7 +46,9 @@ class Ascent:
         rise, gradient, turn = map(standard_errors, (values, gradients, turns))
         large = _change(values) > SMALLEST * loss.scale and not loss.may_rise
         together = large and min(rise, gradient) > TOGETHER
-        turned = turn < -TURN and -_change(turns) > TURN_LEAST and rise > TURN_LOSS and gradient > TURN_GRADIENT
+        turned = (
+            turn < -TURN and -_change(turns) > TURN_LEAST and rise > TURN_LOSS and gradient > TURN_GRADIENT
+        )
         if together or turned:
             yield _sign(past.scopes[scope], values, gradients, turns, turned)
 

@@ -61,7 +61,10 @@ class AttentionLogits:
 
 @dataclass
 class AttentionEntropy:
-    """All heads of a layer come to attend to one position each, while the loss does not improve."""
+    """All heads of a layer come to attend to one position each.
+
+    No alarm while the loss improves, unless the logits are larger than any model needs.
+    """
 
     kind = "attention-entropy"
     _past: deque[tuple[int, Layers]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -73,10 +76,12 @@ class AttentionEntropy:
     def check(self, step: int, layers: Layers, loss: LossHistory) -> Iterator[Sign]:
         """A sign for each module whose entropy has collapsed."""
         self._past.append((step, layers))
-        for module, (_, entropy) in layers.items():
+        for module, (logit, entropy) in layers.items():
             known = [(at, then[module][1]) for at, then in self._past if module in then]
             since, highest = max(known, key=lambda pair: pair[1])
-            if not (entropy < ENTROPY and highest > ENTROPY_FALL * entropy) or loss.improved_since(since):
+            if not (entropy < ENTROPY and highest > ENTROPY_FALL * entropy):
+                continue
+            if logit <= LOGIT and loss.improved_since(since):  # heads have learned where to look
                 continue
             text = (
                 f"the attention entropy of {module} collapsed from {highest:.3g} to {entropy:.3g} of its "

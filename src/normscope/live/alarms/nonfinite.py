@@ -45,7 +45,11 @@ def _origin(now: RecordSummary, found: NonFiniteValues) -> str:
                 f"{found.finite_before} that are finite"
             )
         if look is not None and look.finite:
-            what = f"the outputs of {some(look.seen)}, which have" if look.seen else "the model's output, which has"
+            what = (
+                f"the outputs of {some(look.seen)}, which have"
+                if look.seen
+                else "the model's output, which has"
+            )
             return f"they began after {what} no NaN: in the loss or its gradient"
         unknown = f"; in which module is not known: {look.why}" if look is not None else ""
         return f"all gradients have them from the first on, so they began in the loss or before it{unknown}"

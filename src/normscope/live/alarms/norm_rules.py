@@ -23,7 +23,7 @@ EXPLAINED = 0.5  # share of the growth that the optimizer's updates must explain
 EARLY, EARLY_FACTOR = 48, 6.0  # records in which momentum and fresh parameters make growth look exponential
 STEEP = 1.0  # and log growth per log step: a power law with a smaller exponent is ordinary
 CONVEX = 0.5  # how far between a straight line (0) and an exponential (1) the norm must grow
-LAYER_GROWTH, LAYER_EARLY, LAYER_FACTOR = 0.15, 0.6, 5.0  # log growth, in the first records, beside others'
+LAYER_GROWTH, LAYER_EARLY, LAYER_FACTOR = 0.15, 0.3, 5.0  # log growth, in the first records, beside others'
 LAYER_SIZE = 0.25  # of the median norm of the layers; smaller ones may grow
 ALIGNMENT_RISE, ALIGNMENT_DEVIATIONS, ALIGNED = 0.2, 4.0, 0.3
 

@@ -28,6 +28,7 @@ from normscope.live.hooks.nan_search import (
     local,
     tensors,
 )
+from normscope.live.model.compilation import compiled_graphs, has_compiled
 
 LEARNING = 8
 """Looks in which modules that are not called are replaced by those under them."""
@@ -43,11 +44,11 @@ class ForwardWatch:
         self._model, self._repeat = model, repeat
         named = list(model.named_modules())
         self._names = {id(module): unwrapped(name) for name, module in named}
-        self._compiled = any(_is_compiled(module) for _, module in named)
+        self._compiled = has_compiled(model)
         referred = () if repeat or self._compiled else named
         self._referred = [module for _, module in referred if not isinstance(module, CONTAINERS)]
         self._outermost = [model]
-        self._looks = 0
+        self._looks, self._graphs = 0, compiled_graphs()
         self._ids: dict[nn.Module, int] = {}
         self._undo: list[Callable[[], object]] = []
         self._references = OutputReferences()
@@ -93,8 +94,14 @@ class ForwardWatch:
         self._references.clear()
 
     def _learn(self) -> None:
-        """Replace modules that were not called by those under them."""
+        """Replace modules that were not called by those under them.
+
+        Not if the loop around them is compiled: there the call cannot be seen, and hooks that come and go would
+        make it compile again.
+        """
         self._looks += 1
+        if not self._compiled and compiled_graphs() != self._graphs:
+            return
         unseen = [module for module in self._outermost if module not in self._ever_called]
         idle = [module for module in unseen if any(module.children())]
         if not idle or (self._look is not None and self._look.finite is False):
@@ -173,12 +180,6 @@ class ForwardWatch:
 
     def _name(self, module: nn.Module) -> str:
         return self._names.get(id(module), type(module).__name__) or "the model"
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    return (
-        type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-    )
 
 
 def _ends_in_nan(output: Any) -> bool:

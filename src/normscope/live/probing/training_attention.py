@@ -9,7 +9,6 @@ count. Errors never reach the training.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from torch.compiler import is_compiling
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from normscope.live.model.compilation import compiled_graphs, has_compiled
 from normscope.live.probing.attention_sums import AttentionSums, HeadKey, HeadNumbers
 from normscope.live.probing.guarding import Guarding
 from normscope.live.probing.probe_ranks import inner
@@ -57,12 +57,12 @@ class TrainingAttention:
 
     def arm(self) -> None:
         """Look at the forward passes until `take`."""
-        if self.problem is None and _is_compiled(self._given):
+        if self.problem is None and has_compiled(self._given):
             self.problem = COMPILED
         if self.problem is None and self._modules is None:
             self._modules = RunningModules(self._model, self)
             self._begun.clear()
-            self._graphs_before = _compiled_graphs()
+            self._graphs_before = compiled_graphs()
 
     def disarm(self) -> None:
         """Remove the hooks, and forget what was seen."""
@@ -75,7 +75,7 @@ class TrainingAttention:
     def take(self) -> dict[HeadKey, HeadNumbers]:
         """The heads that were seen since `arm`; empty if a forward pass was interrupted."""
         interrupted, sums = self._mode is not None, self._sums
-        if self._modules is not None and not self._begun and _compiled_graphs() != self._graphs_before:
+        if self._modules is not None and not self._begun and compiled_graphs() != self._graphs_before:
             self.problem = COMPILED  # the whole step is, with our hooks in it: not once more
         self.disarm()
         if interrupted or self.problem is not None:
@@ -101,7 +101,7 @@ class TrainingAttention:
                 self._begun.clear()
                 self._trace = ModelTrace({} if self.lists else modules_by_path(self._model))
             self._begun.add(execution.path)
-            self._batch, self._graphs = _inputs(execution), _compiled_graphs()
+            self._batch, self._graphs = _inputs(execution), compiled_graphs()
             assert self._modules is not None
             self._mode = _TrainingMode(self._look, self._modules, self._guard)
             _push_mode(self._mode)  # type: ignore[no-untyped-call]
@@ -121,7 +121,7 @@ class TrainingAttention:
         with self._guard.doing("observing attention"):
             self._batch = Batch()
             _leave(mode)
-            if _compiled_graphs() != self._graphs:
+            if compiled_graphs() != self._graphs:
                 self.problem = COMPILED
 
     def _look(self, call: AttentionCall, proceed: Proceed, _: Sdpa | None) -> Tensor:
@@ -188,20 +188,6 @@ def _leave(mode: AttentionMode) -> None:
             _pop_mode()  # type: ignore[no-untyped-call]
         for other in above:
             _push_mode(other)  # type: ignore[no-untyped-call]
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    """Whether the model, or a module in it, is compiled."""
-    return any(
-        "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
-        for module in model.modules()
-    )
-
-
-def _compiled_graphs() -> int:
-    """How many graphs have been compiled in this process."""
-    compiler = sys.modules.get("torch._dynamo.utils")
-    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
 
 
 def _no_scores(start: int, stop: int) -> Tensor:

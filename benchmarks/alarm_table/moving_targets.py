@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.alarm_table.healthy import Optimize, trained
+import normscope as ns
+from benchmarks.alarm_table.healthy import Optimize, adamw, language, sgd, trained
 from benchmarks.alarm_table.models import (
     VOCABULARY,
     Adversaries,
     Autoencoder,
     Batch,
+    brackets,
     convolutional,
     generator,
     markov,
@@ -22,7 +24,7 @@ from benchmarks.alarm_table.models import (
     pictures,
     transformer,
 )  # fmt: skip
-from benchmarks.alarm_table.training import Training
+from benchmarks.alarm_table.training import Case, Training
 
 Make = Callable[[int], Training]
 
@@ -256,3 +258,39 @@ def mixed(optimize: Optimize, batches: Sequence[Callable[[int], Batch]], period:
         return value
 
     return one_loss(transformer, optimize, loss)
+
+
+HEALTHY = (
+    Case("autoencoder, annealed", annealed(adamw(1e-3), 150), 300, seed=1000),
+    Case("autoencoder, annealed fast", annealed(adamw(3e-3), 40), 200, seed=1007),
+    Case("hinge adversaries", critics(1e-3, "hinge"), 400, seed=1014),
+    Case("hinge adversaries, slower, every 3rd", critics(2e-4, "hinge"), 600, ns.every(3), seed=1021),
+    Case("Wasserstein adversaries", critics(5e-4, "wasserstein"), 400, seed=1028),
+    Case("Wasserstein adversaries, fast", critics(2e-3, "wasserstein"), 300, seed=1035),
+    Case("policy gradient", policy(adamw(1e-3), False), 400, seed=1042),
+    Case("actor and critic", policy(adamw(3e-3), True), 400, seed=1049),
+    Case("policy gradient, SGD", policy(sgd(0.05), False), 400, seed=1056),
+    Case("curriculum", harder(adamw(1e-3), 0.3, 300), 350, seed=1084),
+    Case("curriculum, short", harder(adamw(3e-3), 0.2, 60), 200, seed=1098),
+    Case("warm restarts", language(rate=restarts(60)), 300, seed=1105),
+    Case("warm restarts, SGD", language(optimize=sgd(0.5), rate=restarts(100)), 300, seed=1112),
+    Case("wrong labels", wrong_labels(adamw(1e-3), 0.3), 300, seed=1119),
+    Case("wrong labels, SGD", wrong_labels(sgd(0.05), 0.5), 300, seed=1126),
+    Case("contrast", contrast(adamw(1e-3)), 300, seed=1133),
+    Case("contrast, high rate", contrast(adamw(1e-2)), 300, seed=1140),
+    Case("own average as teacher", teacher(adamw(1e-3), 0.99), 300, seed=1147),
+    Case("own average as teacher, fast", teacher(adamw(3e-3), 0.9), 300, seed=1154),
+    Case("attacked pictures", attacked(adamw(1e-3), 0.3, 200), 300, seed=1168),
+    Case("attacked pictures, fast", attacked(adamw(3e-3), 0.5, 50), 250, seed=1175),
+    Case("two sources in turns", mixed(adamw(2e-3), (markov, brackets), 1), 300, seed=1182),
+    Case("weight decay 30", language(optimize=adamw(1e-3, 30.0)), 200, seed=1189),
+    Case("batches of one", language(lambda s: markov(s, 1), optimize=adamw(3e-3)), 400, seed=1203),
+)
+"""The rule `ascent`, and when a loss may rise, were chosen with these."""
+NOT_SILENT = (
+    Case("curriculum to half noise", harder(adamw(3e-3), 0.5, 200), 300, seed=1091),
+    Case("Q-learning", values(adamw(1e-3), 50), 500, seed=1063),
+    Case("Q-learning, slower, every 2nd", values(adamw(3e-4), 100), 800, ns.every(2), seed=1070),
+    Case("Q-learning, faster", values(adamw(3e-3), 10), 400, seed=1077),
+)
+"""Their loss rises as that of a training that diverges does, with its gradients: they do raise alarms."""

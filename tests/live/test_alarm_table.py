@@ -6,26 +6,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.alarm_table import faults, healthy
+from benchmarks.alarm_table import attention, faults, healthy, moving_targets
 from benchmarks.alarm_table.training import Case, run
 
 FAST = ("MLP, Adam",)
 FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or infinity"}
 FASTEST = "Muon"
 """The training that these faults are put into in the fast tests."""
-LATER = {("training diverges", "Lion"), ("training diverges", "encoder")}
-"""Gradient ascent at small rates: in 20 records the loss rises by a tenth, as healthy losses do."""
-
 
 def marks(fault: str, case: Case) -> list[pytest.MarkDecorator]:
-    found = [] if case.name == FASTEST and fault in FAST_FAULTS else [pytest.mark.slow]
-    late = (fault.partition(":")[0], case.name) in LATER
-    return [*found, pytest.mark.xfail(reason="found after more than 20 records")] if late else found
+    return [] if case.name == FASTEST and fault in FAST_FAULTS else [pytest.mark.slow]
 
 
 FAULTS = [
     pytest.param(fault, kinds, case, marks=marks(fault, case), id=f"{fault}, {case.name}")
-    for fault, kinds, case in faults.TUNED
+    for fault, kinds, case in (*faults.TUNED, *attention.FAULTS)
 ]
 
 
@@ -33,7 +28,7 @@ FAULTS = [
     "case",
     [
         pytest.param(case, marks=() if case.name in FAST else pytest.mark.slow, id=case.name)
-        for case in healthy.TUNED
+        for case in (*healthy.TUNED, *moving_targets.HEALTHY, *attention.HEALTHY)
     ],
 )
 def test_a_healthy_training_is_silent(case: Case) -> None:

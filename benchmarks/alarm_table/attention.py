@@ -1,4 +1,4 @@
-"""Trainings whose attention is seen: healthy ones, and ones whose logits explode or whose entropy collapses."""
+"""Trainings whose attention is seen: healthy ones, exploding logits, collapsing entropy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRAININGS: Mapping[str, tuple[Build, Schedule, Mapping[str, Any]]] = {
     "AdamW": (language(optimize=adamw(1e-3)), EVERY_STEP, OBSERVED),
     "AdamW, high rate": (language(optimize=adamw(1e-2)), EVERY_STEP, OBSERVED),
     "AdamW, warmup, cosine": (language(rate=cosine(30, 300), clip=1.0), EVERY_STEP, OBSERVED),
-    "SGD, every 2nd": (language(build=small, optimize=sgd(0.3)), ns.every(2), OBSERVED),
+    "SGD, every 2nd": (language(build=small, optimize=sgd(0.1)), ns.every(2), OBSERVED),
     "Muon": (language(build=small, optimize=lambda p: Muon(p, lr=0.01)), EVERY_STEP, OBSERVED),
     "Lion": (language(optimize=lambda p: Lion(p, lr=5e-4, weight_decay=0.1)), EVERY_STEP, OBSERVED),
     "PyTorch's encoder": (language(build=Encoder, optimize=adamw(2e-3)), EVERY_STEP, OBSERVED),
@@ -49,13 +49,23 @@ TRAININGS: Mapping[str, tuple[Build, Schedule, Mapping[str, Any]]] = {
 """Healthy trainings that faults are put into, too."""
 
 HEALTHY = (
-    *(Case(n, build, 250, schedule, 40 + i, heads=h) for i, (n, (build, schedule, h)) in enumerate(TRAININGS.items())),
-    Case("copies, heads that copy", language(copies, optimize=adamw(3e-3)), 600, ns.every(3), 60, heads=OBSERVED),
+    *(
+        Case(name, build, 250, schedule, 40 + i, heads=heads)
+        for i, (name, (build, schedule, heads)) in enumerate(TRAININGS.items())
+    ),
+    Case(
+        "copies, heads that copy",
+        language(copies, optimize=adamw(3e-3)),
+        600,
+        ns.every(3),
+        60,
+        heads=OBSERVED,
+    ),
     Case("copies, high rate", language(copies, optimize=adamw(6e-3)), 600, ns.every(3), 61, heads=OBSERVED),
     Case("brackets", language(brackets, optimize=adamw(3e-3)), 300, seed=62, heads=OBSERVED),
     Case("LoRA", fine_tuned(adamw(3e-3, 0.0)), 200, seed=63, heads=OBSERVED),
     Case("deep, probes", language(build=lambda: transformer(16, 5)), 240, ns.every(8), 64, heads=probed(8)),
-)  # fmt: skip
+)
 
 
 def queries_and_keys(model: nn.Module) -> Iterator[torch.Tensor]:
@@ -81,7 +91,7 @@ def sharpened(factor: float) -> Fault:
 
 
 def fast_queries(factor: float) -> Fault:
-    """The learning rate of queries, keys and values is multiplied: a group of its own, without a norm on them."""
+    """The learning rate of queries, keys and values is multiplied, in a group of their own."""
 
     def change(training: Training) -> None:
         for optimizer in training.optimizers:

@@ -1,4 +1,4 @@
-"""Trainings of kinds that no rule was chosen with, healthy ones and diverging ones: looked at once, at the end."""
+"""Trainings of kinds that no rule was chosen with, healthy and diverging: looked at once, at the end."""
 
 from __future__ import annotations
 
@@ -262,7 +262,13 @@ HEALTHY = (
     Case("masked tokens", masked(adamw(2e-3)), 250, seed=5004),
     Case("masked tokens, half of them", masked(adamw(1e-3), 0.5), 250, seed=5005),
     Case("diffusion", diffusion(adamw(1e-3)), 400, seed=5006),
-    Case("diffusion, Lion, every 3rd", diffusion(lambda p: Lion(p, lr=3e-4, weight_decay=0.0)), 450, ns.every(3), seed=5007),
+    Case(
+        "diffusion, Lion, every 3rd",
+        diffusion(lambda p: Lion(p, lr=3e-4, weight_decay=0.0)),
+        450,
+        ns.every(3),
+        seed=5007,
+    ),
     Case("flow", flow(adamw(1e-3)), 400, seed=5008),
     Case("flow, high rate", flow(adamw(1e-2, 0.0)), 300, seed=5009),
     Case("triplets", triplets(adamw(1e-3)), 250, seed=5010),
@@ -278,10 +284,26 @@ HEALTHY = (
     Case("one cycle", language(optimize=sgd(0.3), rate=one_cycle(250)), 250, seed=5020),
     Case("AMSGrad", language(optimize=of(torch.optim.Adam, lr=3e-3, amsgrad=True)), 200, seed=5021),
     Case("brackets, RAdam", language(brackets, optimize=of(torch.optim.RAdam, lr=3e-3)), 200, seed=5022),
-    Case("copies, post norm, warmup", language(copies, lambda: transformer(norm="post"), adamw(2e-3), rate=warm(60)), 350, seed=5023),
-    Case("encoder, half dropped out", language(build=lambda: Encoder(dropout=0.5), optimize=adamw(2e-3)), 200, seed=5024),
-    Case("cosine to nothing, every 2nd", language(optimize=adamw(5e-3, 0.3), rate=cosine(25, 400)), 400, ns.every(2), seed=5025),
-)  # fmt: skip
+    Case(
+        "copies, post norm, warmup",
+        language(copies, lambda: transformer(norm="post"), adamw(2e-3), rate=warm(60)),
+        350,
+        seed=5023,
+    ),
+    Case(
+        "encoder, half dropped out",
+        language(build=lambda: Encoder(dropout=0.5), optimize=adamw(2e-3)),
+        200,
+        seed=5024,
+    ),
+    Case(
+        "cosine to nothing, every 2nd",
+        language(optimize=adamw(5e-3, 0.3), rate=cosine(25, 400)),
+        400,
+        ns.every(2),
+        seed=5025,
+    ),
+)
 
 
 def _maximize(training: Training) -> None:
@@ -308,11 +330,16 @@ ASCENTS: Sequence[tuple[str, Make, Callable[[Training], None], int]] = (
     ("distillation, AdamW 5e-4", distilled(adamw(5e-4)), _flip_gradients, 140),
     ("two tasks, Adamax", two_tasks(of(torch.optim.Adamax, lr=2e-3)), _up, 150),
     ("mixup, AdamW 1e-3", mixed_up(adamw(1e-3)), _up, 130),
-    ("transformer, AMSGrad 1e-3", language(optimize=of(torch.optim.Adam, lr=1e-3, amsgrad=True)), _maximize, 150),
+    (
+        "transformer, AMSGrad 1e-3",
+        language(optimize=of(torch.optim.Adam, lr=1e-3, amsgrad=True)),
+        _maximize,
+        150,
+    ),
     ("transformer, RAdam 5e-4", language(optimize=of(torch.optim.RAdam, lr=5e-4)), _up, 170),
     ("encoder, AdamW 5e-4", language(build=Encoder, optimize=adamw(5e-4)), _flip_gradients, 150),
     ("transformer, Muon 2e-3", language(optimize=lambda p: Muon(p, lr=2e-3)), _up, 140),
-)  # fmt: skip
+)
 RATES: Sequence[tuple[str, Make, float, int]] = (
     ("GRU", recurrent(adamw(3e-3)), 100.0, 120),
     ("masked tokens", masked(adamw(2e-3)), 300.0, 130),

@@ -1,4 +1,4 @@
-"""Healthy trainings whose loss may rise: the task gets harder, an opponent learns, a target or a rate moves."""
+"""Healthy trainings whose loss may rise: a harder task, an opponent that learns, a target that moves."""
 
 from __future__ import annotations
 

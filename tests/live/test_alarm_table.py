@@ -14,6 +14,7 @@ FAST_FAULTS = {"embeddings and head grow", "a layer gets no gradient", "NaN or i
 FASTEST = "Muon"
 """The training that these faults are put into in the fast tests."""
 
+
 def marks(fault: str, case: Case) -> list[pytest.MarkDecorator]:
     return [] if case.name == FASTEST and fault in FAST_FAULTS else [pytest.mark.slow]
 

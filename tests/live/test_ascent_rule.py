@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.ascent_rule import EARLY, LATE, WINDOW, standard_errors
 from normscope.live.alarms.detector import AlarmDetector
 from normscope.live.alarms.record_summary import ModelParts, RecordSummary
@@ -18,16 +19,15 @@ def kinds(
     """The alarms of a run of one scope, as kinds and steps."""
     parts, detector = ModelParts(("all parameters",), (), np.zeros(0, bool), optimizers), AlarmDetector()
     rates = np.full(len(loss), 1e-3) if lr is None else lr
-    found = []
+    found: list[Alarm] = []
     for i in range(len(loss)):
         step, one = i + 1, np.ones(1)
         now = RecordSummary(
             step, parts, 10 * one, gradient[i] * one, alignment[i] * one, rates[i] * one, 0 * one,
             np.zeros(1, bool),
         )  # fmt: skip
-        for alarm in (*detector.check(now), *detector.check_scalars(step, {"loss": float(loss[i])})):
-            found.append((alarm.kind, alarm.step))
-    return found
+        found += [*detector.check(now), *detector.check_scalars(step, {"loss": float(loss[i])})]
+    return [(alarm.kind, alarm.step) for alarm in found]
 
 
 def noisy(seed: int, size: int = 120) -> tuple[Series, Series, Series]:
@@ -77,7 +77,7 @@ def test_noise_alone_is_silent(seed: int) -> None:
 
 
 def test_what_excuses_a_rise() -> None:
-    """A rate that rises, several optimizers, a loss that was negative, a loss that is not logged with records."""
+    """A rate that rises, several optimizers, a loss that was negative."""
     loss, gradient, alignment = noisy(3)
     loss, gradient = loss + from_step(80, 120, 0.01), gradient * np.exp(from_step(80, 120, 0.05))
     rate = 1e-3 * np.exp(from_step(75, 120, 0.05))

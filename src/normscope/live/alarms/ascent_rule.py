@@ -32,7 +32,7 @@ class Ascent:
     kind = "ascent"
 
     def check(self, past: RecordHistory, loss: LossHistory) -> Iterator[Sign]:
-        """A sign if the training climbs with its newest loss; only where the loss of every record is known."""
+        """A sign if the training climbs with its newest loss; only if the loss of every record is known."""
         if past.seen < SEEN or len(loss.values) < WINDOW or not _later(loss.recent(WINDOW)):
             return  # most records end here
         records = [row for row in past.records if row.step <= loss.steps[-1]][-WINDOW:]
@@ -85,8 +85,8 @@ def _sign(
 ) -> Sign:
     (a, b), (c, d), (e, f) = map(_ends, (loss, gradient, turn))
     text = (
-        f"training seems to go the wrong way: within {WINDOW} records the loss rose from {a:.4g} to {b:.4g} and "
-        f"the gradient norm of {scope} from {math.exp(c):.3g} to {math.exp(d):.3g}"
+        f"training seems to go the wrong way: within {WINDOW} records the loss rose from {a:.4g} to {b:.4g} "
+        f"and the gradient norm of {scope} from {math.exp(c):.3g} to {math.exp(d):.3g}"
     )
     if turned:
         text += f", after the alignment of updates with the parameters turned from {e:.3f} to {f:.3f}"

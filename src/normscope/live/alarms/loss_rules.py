@@ -117,7 +117,7 @@ class LossClimb:
             yield Sign(self.kind, "loss", text, evidence, CRITICAL, climb / limit)
 
     def _gained(self, past: LossHistory) -> float:
-        """The rise that would be too much: a part of what was gained, or four times all of it if it may rise."""
+        """The rise that is too much: a part of what was gained, or four times all of it if it may rise."""
         if past.may_rise and past.first:
             return 4 * max(max(past.first) - self._best, abs(self._best))
         if past.scale > self._best:

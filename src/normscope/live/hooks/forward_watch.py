@@ -1,7 +1,7 @@
 """Look at the outputs of a model while armed, and find the module in which NaN begins.
 
 Looked at are the outputs of the outermost modules that the loop calls: the model itself, or, where its own
-forward is never called (Lightning's `training_step`, a loop that calls `model.encoder`), the modules under it.
+forward is never called (Lightning's `training_step`, a loop that calls `model.encoder`), modules under it.
 Only if an output has NaN, the modules inside are looked at. Hooks are never put into compiled code, because
 Dynamo would trace them: around it, the call itself is watched.
 """
@@ -96,8 +96,8 @@ class ForwardWatch:
     def _learn(self) -> None:
         """Replace modules that were not called by those under them.
 
-        Not if the loop around them is compiled: there the call cannot be seen, and hooks that come and go would
-        make it compile again.
+        Not if the loop around them is compiled: there the call cannot be seen, and hooks that come and go
+        would make it compile again.
         """
         self._looks += 1
         if not self._compiled and compiled_graphs() != self._graphs:
@@ -125,7 +125,7 @@ class ForwardWatch:
             self._ended(module, args, kwargs, output)
             return output
 
-        module._compiled_call_impl = watched  # type: ignore[assignment]
+        module._compiled_call_impl = watched
         self._undo.append(lambda: setattr(module, "_compiled_call_impl", compiled))
 
     def _hook(self, module: nn.Module, function: Callable[..., None], with_kwargs: bool = False) -> None:

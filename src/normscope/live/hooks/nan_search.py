@@ -1,8 +1,8 @@
 """Which module had NaN first: by making a pass once more, or among the outputs that are still in memory.
 
 To make a pass once more finds every module, and works for compiled models, because then nothing is compiled.
-Several ranks would have to do that together, since a forward pass may gather shards; there, weak references to
-outputs are kept instead. What backward needs is still in memory, and what is not is left out.
+Several ranks would have to do that together, since a forward pass may gather shards; there, weak references
+to outputs are kept instead. What backward needs is still in memory, and what is not is left out.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ SETS = {
     "attention": (attention.HEALTHY, attention.FAULTS),
     "attention-kept-apart": (tuple(case.with_seed(200) for case in attention.HEALTHY), attention.KEPT_APART),
 }
-"""Thresholds were chosen with the first; what the next three showed led to changes. The rule `ascent` was chosen
-with all of these and the moving targets. `first-look` and `attention-kept-apart` were seen once."""
+"""Thresholds were chosen with the first; what the next three showed led to changes. The rule `ascent` was
+chosen with all of these and the moving targets. `first-look` and `attention-kept-apart` were seen once."""
 WITHIN = 20
 """Records within which a fault is to be found."""
 

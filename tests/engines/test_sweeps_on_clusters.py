@@ -3,17 +3,14 @@
 These start clusters, so they are slow; each needs its package.
 """
 
-import os
-import signal
-import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from normscope.engines.pool import LocalExecutor
 from normscope.engines.ray_executor import RayExecutor
 from normscope.lab.sweep.sweep import sweep
+from tests.engines.clusters import WhenBegun, kill_a_ray_worker, ray_cluster
 from tests.lab.sweeping import essence, recorded, small_sweep
 
 STEPS = 400
@@ -30,14 +27,8 @@ def wanted(tmp_path_factory):
 
 @pytest.fixture
 def cluster():
-    """A head without cores, and two nodes with one each."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80_000_000})
-    made.nodes = [made.add_node(num_cpus=1, object_store_memory=80_000_000) for _ in range(2)]
-    yield made
-    made.shutdown()
+    with ray_cluster() as made:
+        yield made
 
 
 @contextmanager
@@ -48,38 +39,6 @@ def joined(cluster):
         # the workers need this checkout on their path, which pytest put on ours
         yield executor
     assert not ray.is_initialized()
-
-
-class WhenBegun:
-    """Does something once, as soon as cells are under way and one has finished."""
-
-    def __init__(self, action):
-        self.action = action
-        self.done = False
-
-    def __call__(self, done, total, note):
-        if done == 1 and not self.done:
-            self.done = True
-            time.sleep(0.3)  # let the next cell begin
-            self.action()
-
-
-def worker_pids():
-    """Processes of this user that run a Ray task of ours."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"ray::call_function" in path.read_bytes():
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def kill_a_worker():
-    pids = worker_pids()
-    assert pids, "no Ray worker was under way"
-    os.kill(pids[0], signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -94,7 +53,7 @@ def test_ray_gives_the_same_numbers(tmp_path, cluster, wanted):
 @ray_warnings
 def test_a_killed_ray_worker_costs_nothing(tmp_path, cluster, wanted):
     with joined(cluster) as executor:
-        disturb = WhenBegun(kill_a_worker)
+        disturb = WhenBegun(kill_a_ray_worker, 0.3)
         result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor, progress=disturb)
     assert disturb.done
     assert (essence(result), recorded(result)) == wanted
@@ -104,7 +63,7 @@ def test_a_killed_ray_worker_costs_nothing(tmp_path, cluster, wanted):
 @ray_warnings
 def test_a_killed_ray_node_costs_nothing(tmp_path, cluster, wanted):
     with joined(cluster) as executor:
-        disturb = WhenBegun(lambda: cluster.remove_node(cluster.nodes[0], allow_graceful=False))
+        disturb = WhenBegun(lambda: cluster.remove_node(cluster.nodes[0], allow_graceful=False), 0.3)
         result = sweep(small_sweep(steps=STEPS), tmp_path, engine=executor, progress=disturb)
     assert disturb.done
     assert (essence(result), recorded(result)) == wanted

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from normscope.checkpoints.storage import page_mapping
 from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, map_file
 
 PLACES = """
 import os, sys
 import numpy as np
+from normscope.checkpoints.storage import page_mapping
 from normscope.checkpoints.storage.page_mapping import HUGE_PAGE, map_file
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 found = [map_file(descriptor) for _ in range(12)]
@@ -52,3 +54,17 @@ def test_a_small_file_needs_no_spacer(tmp_path):
 def test_mapped_again_and_again(tmp_path):
     path = empty(tmp_path / "x", 4 * HUGE_PAGE)
     assert {bytes(mapped(path).view[-3:]) for _ in range(50)} == {bytes(3)}
+
+
+def test_a_profiler_that_holds_frames_does_no_harm(tmp_path, monkeypatch):
+    """Dask's workers are sampled all the time; a view in a sampled frame keeps a mapping from being closed."""
+    path = empty(tmp_path / "x", 4 * HUGE_PAGE)
+    views, first_page = [], page_mapping._first_page
+
+    def sampled(file):
+        views.append(memoryview(file))
+        return first_page(file)
+
+    monkeypatch.setattr(page_mapping, "_first_page", sampled)
+    monkeypatch.setattr(page_mapping, "_conflicts", lambda page, other: len(views) % 4 != 0)
+    assert len(mapped(path).spacers) == 3

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from itertools import takewhile
 
-# Each module has main(); the long simulations behind docs/ (law_choice, audit_rates, …) are run by name.
+# Each module has main(). Run by name: cluster, and the long simulations behind docs/ (law_choice, …).
 SHORT = ("scan", "formats", "network", "monitor", "theory", "lab", "literature")
 
 

@@ -57,7 +57,7 @@ def test_mapped_again_and_again(tmp_path):
 
 
 def test_a_profiler_that_holds_frames_does_no_harm(tmp_path, monkeypatch):
-    """Dask's workers are sampled all the time; a view in a sampled frame keeps a mapping from being closed."""
+    """Dask samples its workers all the time: a view in a sampled frame keeps a mapping from being closed."""
     path = empty(tmp_path / "x", 4 * HUGE_PAGE)
     views, first_page = [], page_mapping._first_page
 

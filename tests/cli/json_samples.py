@@ -28,7 +28,10 @@ def samples(folder):
             call_json("scan", series, "--run", folder / "run.db"),
             call_json("scan", odd_series(folder), "--run", folder / "odd.db"),
         ],
-        "scan --dry-run": [call_json("scan", epochs_and_best(folder), "--dry-run")],
+        "scan --dry-run": [
+            call_json("scan", epochs_and_best(folder), "--dry-run"),
+            call_json("scan", epochs_and_best(folder), "--dry-run", "--bandwidth", "1GB/s"),
+        ],
         "show": [call_json("show", folder / "a.db", "--measure", "budget")],
         "advise": [call_json("advise", "t5-base"), call_json("advise", folder / "a.db")],
         "fit": [call_json("fit", "t5-base"), call_json("fit", folder / "a.db")],

@@ -136,13 +136,15 @@ def test_small_tensors_are_handed_out_together(tmp_path, series, pool):
     handed = []
 
     class Counting:
+        workers = 1
+
         def submit(self, fn, *args):
             handed.append(args)
             return pool.submit(fn, *args)
 
     scan(series, tmp_path / "run.db", engine=Counting()).close()
     names = [each.part.tensor.name for parts, _ in handed for each in parts]
-    assert len(handed) == 1
+    assert 4 <= len(handed) < 10
     assert len(names) == len(set(names)) > 5
 
 

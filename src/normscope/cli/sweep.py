@@ -73,7 +73,7 @@ def sweep(
 def _refuse_if_all_failed(result: SweepResult) -> None:
     """A sweep without a single result is a failure; a cell that diverged is a result."""
     if set(result.counts) == {"failed"}:
-        count, first = len(result.cells), str(result.cells[0]["error"]).strip()
+        count, first = len(result.cells), str(result.cells[0]["error"]).strip().rpartition("\n")[2]
         which = f"all {count} cells failed, the first one" if count > 1 else "the only cell failed"
         raise TrainingError(f"{which}: {first}. Change what is wrong, then give --retry")
 

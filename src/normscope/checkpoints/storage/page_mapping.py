@@ -45,9 +45,7 @@ def map_file(descriptor: int) -> PageMapping:
     spacers: list[mmap.mmap] = []
     with _lock:
         while len(spacers) < TRIES and _conflicts(_first_page(file), _last.get(pages)):
-            with suppress(
-                BufferError
-            ):  # a profiler's copy of a frame may hold a view: then it is unmapped later
+            with suppress(BufferError):  # a profiler's frame may hold a view: then it is unmapped later
                 file.close()
             spacers.append(mmap.mmap(-1, HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
             file = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

@@ -54,9 +54,7 @@ class SameBuiltInText:
         if _digest_of_text() == self.digest:
             return None
         here = platform.python_version()
-        return (
-            f"has Python {here}, whose built-in text is another: give a file with --text, or use one Python"
-        )
+        return f"has Python {here}, which comes with another text: give a file with --text, or use one Python"
 
 
 def _digest_of_text() -> str:

@@ -247,8 +247,6 @@ def _keep(run: Run, returned: CellReturn, job: CellJob) -> None:
     with run.transaction():
         run.set_artifact(CELL_ARTIFACT, returned.document["id"], returned.document)
         remarks = run.meta.get("remarks", [])
-        remark = (
-            f"{returned.host} does not share {job.out}: the files of its cells came back with the results"
-        )
+        remark = f"{returned.host} does not share {job.out}: its cells' files came back with the results"
         if returned.host and remark not in remarks:
             run.set_meta("remarks", [*remarks, remark])

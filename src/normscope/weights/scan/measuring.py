@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -19,7 +19,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.engines.engine import (
@@ -45,7 +45,8 @@ FLUSH_SECONDS = 0.25  # finished tensors wait at most this long to be written
 AHEAD = 8  # batches handed out per worker: enough to keep it busy, few enough to stop soon
 OPEN = 1024  # checkpoints that a worker process keeps open
 TOGETHER = 1 << 22
-"""Bytes of each checkpoint that small tensors fill before they are a batch."""
+"""Bytes of each checkpoint that small tensors fill before they are a batch, at most."""
+EACH = 4  # batches per worker, at least: a worker that is slow or dies delays little
 
 Work = tuple[TensorTask, Part]
 
@@ -63,7 +64,7 @@ class Submission:
     """How batches are handed out: `submit` takes one, and `most` may be under way."""
 
     submit: Callable[[Sequence[Work]], Future[BatchSums]]
-    batches: Callable[[Iterable[Work]], Iterator[Sequence[Work]]]
+    batches: Callable[[Sequence[Work]], Iterator[Sequence[Work]]]
     most: int
 
 
@@ -91,7 +92,7 @@ def _walk_here(batch: Sequence[Work]) -> BatchSums:
     return BatchSums([walk(part, task.stage.checkpoints) for task, part in batch])
 
 
-def _singly(works: Iterable[Work]) -> Iterator[Sequence[Work]]:
+def _singly(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
     for work in works:
         yield (work,)
 
@@ -106,8 +107,10 @@ def _on_engine(engine: EngineLike, tasks: Sequence[TensorTask], workers: int) ->
     with open_engine(engine) as executor:
         check_nodes(executor, needs)
         call = PreparedCall(walk_remotely, needs)
-        most = (count_workers(executor) or workers) * AHEAD
-        yield Submission(lambda batch: _hand_out(executor, call, batch), batches, most)
+        count = count_workers(executor) or workers
+        yield Submission(
+            lambda batch: _hand_out(executor, call, batch), partial(batches, workers=count), count * AHEAD
+        )
 
 
 def _needs(tasks: Sequence[TensorTask]) -> NodeNeeds:
@@ -148,23 +151,27 @@ def _opened(place: CheckpointPlace) -> Checkpoint:
     return place.open()
 
 
-def batches(works: Iterable[Work]) -> Iterator[Sequence[Work]]:
-    """Large parts one by one, then small tensors of a stage together, neighbours with neighbours."""
+def batches(works: Sequence[Work], workers: int) -> Iterator[Sequence[Work]]:
+    """Large parts one by one, then small tensors of a stage together, neighbours with neighbours.
+
+    There are several batches for each worker, as far as there are tensors.
+    """
+    together = min(TOGETHER, sum(_bytes_of_one(part) for _, part in works) // (EACH * workers))
     small: dict[int, list[Work]] = {}
     for work in works:
         task, part = work
-        if _bytes_of_one(part) >= TOGETHER:
+        if _bytes_of_one(part) >= together:
             yield (work,)
         else:
             small.setdefault(id(task.stage), []).append(work)
     for several in small.values():
-        yield from _filled(sorted(several, key=lambda work: work[0].row.id))
+        yield from _filled(sorted(several, key=lambda work: work[0].row.id), together)
 
 
-def _filled(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
+def _filled(works: Sequence[Work], together: int) -> Iterator[Sequence[Work]]:
     batch: list[Work] = []
     for work in works:
-        if batch and sum(_bytes_of_one(part) for _, part in (*batch, work)) > TOGETHER:
+        if batch and sum(_bytes_of_one(part) for _, part in (*batch, work)) > together:
             yield batch
             batch = []
         batch.append(work)

@@ -1,4 +1,10 @@
-"""A small server that speaks the hub's API, and fails on demand."""
+"""A small server that speaks the hub's API, and fails on demand.
+
+What it answers is what huggingface_hub 2.4 asks for, and what normscope asks with its session: refs,
+revision, tree and commits (in pages, with Link headers), HEAD and GET of resolve/. Large files are redirected
+to another host with X-Linked-Size and X-Linked-Etag, with or without X-Xet-Hash and the address of a token
+for xet; small ones to /api/resolve-cache/ of the same host, by a relative address.
+"""
 
 import hashlib
 import itertools
@@ -30,6 +36,10 @@ class Hub:
         self.gated = False
         self.small = set()  # files that the hub serves itself, from its cache
         self.ignores_ranges = False
+        self.xet = False
+        self.page = 3  # items per page of a listing
+        self.next_host = None  # where the next page is said to be
+        self.history = {}  # branch → [(title, files)], the latest first
         self.lock = threading.Lock()
 
     def __enter__(self):
@@ -95,6 +105,8 @@ class Hub:
                     hub.requests.append((self.command, self.path))
                 if parts[0] == "storage":
                     self.storage(parts)
+                elif parts[:2] != ["api", "models"] and parts[0] == "api" and parts[1] != "resolve-cache":
+                    self.answer(404, b"{}")  # /api/agent-harnesses: the client asks for it once
                 elif hub.gated and self.headers.get("Authorization") != "Bearer hf_secret_token":
                     self.answer(
                         401, b"{}", X_Error_Code="GatedRepo",
@@ -122,9 +134,9 @@ class Hub:
                         {"name": r, "ref": f"refs/heads/{r}", "targetCommit": hub.commit(repository, r)}
                         for r in revisions
                     ]
-                    return self.answer(
-                        200, json.dumps({"branches": branches, "tags": [], "converts": []}).encode()
-                    )
+                    return self.paged(branches, lambda some: {"branches": some, "tags": [], "converts": []})
+                if parts[4] == "commits":
+                    return self.paged([hub.described(title, files) for title, files in hub.history[parts[5]]])
                 commit = hub.commit(repository, parts[5])
                 if commit is None:
                     return self.answer(404, b"{}", X_Error_Code="RevisionNotFound")
@@ -133,13 +145,18 @@ class Hub:
                 return self.tree(hub.files(repository, parts[5]))
 
             def tree(self, found):
-                files = [hub.describe(path, data) for path, data in found.items()]
-                page = int(parse_qs(urlparse(self.path).query).get("cursor", ["0"])[0])
+                folders = dict.fromkeys(path.rpartition("/")[0] for path in found if "/" in path)
+                items = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": f} for f in folders]
+                return self.paged(items + [hub.describe(path, data) for path, data in found.items()])
+
+            def paged(self, items, body=list):
+                """A page of a listing, and where the next one is."""
+                at = int(parse_qs(urlparse(self.path).query).get("cursor", ["0"])[0])
                 headers = {}
-                if page + 3 < len(files):  # so that the client must follow the pages
-                    base = self.path.split("?")[0]
-                    headers["Link"] = f'<{hub.url}{base}?recursive=True&cursor={page + 3}>; rel="next"'
-                return self.answer(200, json.dumps(files[page : page + 3]).encode(), **headers)
+                if at + hub.page < len(items):
+                    base = (hub.next_host or hub.url) + self.path.split("?")[0]
+                    headers["Link"] = f'<{base}?recursive=true&cursor={at + hub.page}>; rel="next"'
+                return self.answer(200, json.dumps(body(items[at : at + hub.page])).encode(), **headers)
 
             def resolve(self, parts):
                 repository, revision, path = "/".join(parts[:2]), parts[3], "/".join(parts[4:])
@@ -151,8 +168,10 @@ class Hub:
                     hub.locations += 1
                     key = f"storage/{hub.locations}/{repository}/{revision}/{path}"
                 digest = hashlib.sha256(data).hexdigest()
+                token = f"{hub.url}/api/models/{repository}/xet-read-token/{revision}"
+                xet = {"X_Xet_Hash": digest, "Link": f'<{token}>; rel="xet-auth"'} if hub.xet else {}
                 return self.answer(
-                    302, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
+                    302, **xet, Location=f"{hub.storage_url}/{key}", X_Linked_Size=str(len(data)),
                     X_Linked_ETag=f'"{digest}"', X_Repo_Commit=hub.commit(repository, revision),
                 )  # fmt: skip
 
@@ -201,6 +220,18 @@ class Hub:
                     self.answer(fault, b"no")
 
         return Handler
+
+    def described(self, title, files):
+        """A commit with its title; its files stay as they are."""
+        commit = hashlib.sha1(f"{title}{sorted(files)}".encode()).hexdigest()
+        self.snapshots[commit] = dict(files)
+        return {
+            "id": commit,
+            "title": title,
+            "message": "",
+            "authors": [],
+            "date": "2026-11-02T10:00:00.000Z",
+        }
 
     @staticmethod
     def describe(path, data):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.checkpoints import extents
-from normscope.checkpoints.extents import Extent, StridedView
+from normscope.checkpoints import strided_view
+from normscope.checkpoints.extents import Extent
+from normscope.checkpoints.strided_view import StridedView
 
 
 class Bytes(Extent):
@@ -30,7 +31,7 @@ def views(draw):
     shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
     width = draw(st.sampled_from([1, 2, 4, 8, 16]))
     count = int(np.prod(shape))
-    array = np.arange(count * width, dtype=np.uint8).view(extents.element_type(width)).reshape(shape)
+    array = np.arange(count * width, dtype=np.uint8).view(strided_view.element_type(width)).reshape(shape)
     view = array.transpose(draw(st.permutations(range(len(shape)))))
     view = view[tuple(slice(None, None, draw(st.integers(1, 3))) for _ in shape)]
     if draw(st.booleans()):
@@ -49,8 +50,8 @@ def test_a_strided_view_reads_like_a_copy(made, data, row, reach):
     stop = data.draw(st.integers(start + 1, len(whole)))
     base = Bytes(array)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extents, "ROW_BYTES", row)
-        patch.setattr(extents, "REACH_BYTES", reach)
+        patch.setattr(strided_view, "ROW_BYTES", row)
+        patch.setattr(strided_view, "REACH_BYTES", reach)
         span = StridedView(base, view.shape, tuple(s // width for s in view.strides), width)
         assert bytes(span.read(start, stop)) == whole[start:stop]
     assert base.longest <= reach

@@ -107,9 +107,10 @@ class Faulty:
     """Makes every n-th response of an application fail."""
 
     def __init__(self, application):
-        self.application, self.faults = application, []
+        self.application, self.faults, self.requests = application, [], []
 
     def __call__(self, environ, start_response):
+        self.requests.append(environ["PATH_INFO"])
         is_data = environ.get("HTTP_RANGE") and environ["REQUEST_METHOD"] == "GET"
         fault = self.faults.pop(0) if is_data and self.faults else None
         if isinstance(fault, int):
@@ -154,6 +155,31 @@ def s3(monkeypatch):
 def test_s3(s3):
     check(open_series("s3://bucket/run"), [7, 20, 100])
     check(open_series("s3://bucket/run/step_20.safetensors"), [20])
+
+
+def test_globs_in_addresses(s3, memory):
+    check(open_series("s3://bucket/run/step_*0.safetensors"), [20, 100])
+    check(open_series("s3://bucket/*/step_7.*"), [7])
+    check(open_series("memory://run/step_*"), [5, 40])
+    check(open_series("memory://run/**/model.safetensors"), [5, 40])
+    with pytest.raises(CheckpointError, match=r"matches nothing; s3://bucket/run/ has README.md, step_100"):
+        open_series("s3://bucket/run/epoch_*")
+
+
+def test_many_s3_folders_are_listed_with_a_few_requests(s3):
+    """Also those below checkpoints/, which nobody named; not one request per folder."""
+    import boto3
+
+    client = boto3.client("s3")
+    for step in range(150):
+        key = f"many/checkpoints/step_{step}/model.safetensors"
+        client.put_object(Bucket="bucket", Key=key, Body=save({"w": torch.ones(2, 2)}))
+    client.close()
+    s3.requests.clear()
+    series = open_series("s3://bucket/many")
+    assert [entry.step for entry in series.entries] == list(range(150))
+    assert len(s3.requests) < 8
+    assert series.entries[3].source == "s3://bucket/many/checkpoints/step_3/model.safetensors"
 
 
 @pytest.mark.parametrize("fault", [500, 503, "cut"])
@@ -243,7 +269,8 @@ class Store:
         yield self.data[(start + stop) // 2 : stop]
 
 
-def test_ranges_are_merged_and_edges_cached():
+def test_ranges_are_merged_and_edges_cached(monkeypatch):
+    monkeypatch.setattr(range_file, "header_guess", range_file.HeaderGuess())
     data = bytes(range(256)) * 4096
     store = Store(data)
     file = RangeFile("f", len(data), store)

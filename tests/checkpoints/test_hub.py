@@ -16,10 +16,12 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges import range_file
 from normscope.checkpoints.ranges.retry import Retry
 from normscope.checkpoints.storage import hub_files
 from normscope.checkpoints.storage.hub import parse_address
-from normscope.errors import CheckpointError, UsageError
+from normscope.checkpoints.storage.hub_listing import step_in_message
+from normscope.errors import CheckpointError, ReplacedCheckpoint, UsageError
 
 from .hub_server import Hub
 
@@ -85,10 +87,12 @@ def test_revisions_make_a_series(hub):
     assert not hub.fetched_twice()
 
 
-def test_headers_come_first(hub):
+def test_headers_come_first(hub, monkeypatch):
+    """The first file is asked for 64 kB, the next ones for as much as its header took."""
+    monkeypatch.setattr(range_file, "header_guess", range_file.HeaderGuess())
     for entry in open_series("hf://owner/name", revisions=["step0", "step51*"]).entries:
         entry.open()
-    assert sum(stop - start for _, start, stop in hub.sent) == 2 * 64 * 1024
+    assert sorted(stop - start for _, start, stop in hub.sent) == [4096, 64 * 1024]
     assert sum(path.startswith("/storage") for _, path in hub.requests) == 2
 
 
@@ -187,6 +191,105 @@ def test_a_commit_is_not_resolved(hub):
     assert not any("/revision/" in path for _, path in hub.requests)
 
 
+@pytest.mark.parametrize("xet", [True, False])
+def test_files_in_xet_storage_are_read_by_ranges_too(hub, xet):
+    hub.xet = xet
+    (entry,) = open_series("hf://owner/name", revisions="step512").entries
+    assert read_all(entry.open()) == expected(512)
+
+
+def test_listings_come_in_pages(hub):
+    hub.page = 1
+    assert [entry.step for entry in open_series("hf://owner/name", revisions="step*").entries] == [
+        0,
+        512,
+        1000,
+    ]
+    assert sum("/refs?" in path and "cursor" in path for _, path in hub.requests) == 3
+
+
+def test_a_listing_does_not_lead_the_token_to_another_host(hub):
+    hub.next_host = hub.storage_url
+    with pytest.raises(CheckpointError, match="its listing continues on another host"):
+        open_series("hf://owner/name", revisions="step*")
+    assert all(path.count("cursor") == 0 for _, path in hub.requests)
+
+
+def test_the_hub_calls_a_file_by_another_hash_than_it_listed(hub, monkeypatch):
+    (entry,) = open_series("hf://owner/name", revisions="step512").entries
+    commit = hub.commit("owner/name", "step512")
+    hub.snapshots[commit]["model.safetensors"] = save(tensors(99))
+    with pytest.raises(ReplacedCheckpoint, match="its hash was"):
+        entry.open()
+
+
+def test_folders_of_checkpoints_are_found_and_matched(hub):
+    files = {f"checkpoints/step_{s}/model.safetensors": save(tensors(s)) for s in (1, 20, 3)}
+    hub.repositories["owner/folders"] = {"main": {**files, "README.md": b"#", "config.json": b"{}"}}
+    for address in ("hf://owner/folders", "hf://owner/folders/checkpoints", "hf://owner/folders@main"):
+        assert [entry.step for entry in open_series(address).entries] == [1, 3, 20]
+    series = open_series("hf://owner/folders/checkpoints/step_?*/*.safetensors")
+    assert [entry.step for entry in series.entries] == [1, 3, 20]
+    assert [e.step for e in open_series("hf://owner/folders/checkpoints/step_2*").entries] == [20]
+    assert read_all(open_series("hf://owner/folders").entries[1].open()) == expected(3)
+
+
+TITLES = {
+    "Training in progress, step 500": 500,
+    "step 1,000": 1000,
+    "Upload checkpoint-2000 with huggingface_hub": 2000,
+    "iter_0030": 30,
+    "initial commit": None,
+    "End of training": None,
+    "Fix steps 1 and 2": 1,
+    "step 5 of run, step 6": None,
+    "version 1.5": None,
+    "step 1.5 of the plan": None,
+}
+
+
+@pytest.mark.parametrize(("title", "step"), TITLES.items())
+def test_steps_in_the_messages_of_commits(title, step):
+    assert step_in_message(title) == step
+
+
+def test_commits_of_a_branch_make_a_series(hub, tmp_path):
+    """The latest commit of a step is read; the others are named; the addresses can be opened again."""
+    from normscope.weights.scan.scan import scan
+
+    def model(step):
+        return {"model.safetensors": save(tensors(step)), "README.md": b"#"}
+
+    hub.history["main"] = [
+        ("End of training", model(9)),
+        ("Training in progress, step 1000", model(1000)),
+        ("Training in progress, step 500", model(500)),
+        ("step 250: only the card", {"README.md": b"# 250"}),
+        ("Training in progress, step 500 ", model(7)),
+        ("initial commit", {"README.md": b""}),
+    ]
+    series = open_series("hf://owner/name", revisions="commits:main")
+    assert [entry.step for entry in series.entries] == [500, 1000]
+    for entry in series.entries:
+        assert read_all(entry.open()) == expected(entry.step)
+        again = open_series(entry.source, steps=[entry.step]).entries[0]
+        assert read_all(again.open()) == expected(entry.step)
+    assert [each.label for each in series.left_out] == ["step250"]
+    assert "3 commits of hf://owner/name@main are left out" in series.notes[0]
+    assert "'End of training'" in series.notes[0]
+    scan("hf://owner/name", tmp_path / "run.db", revisions="commits:main").close()
+    hub.history["main"] = [("Upload model", model(1))]
+    with pytest.raises(CheckpointError, match="names a step in its message.*'Upload model'"):
+        open_series("hf://owner/name", revisions="commits:")
+
+
+def test_a_model_without_a_step_tells_how_series_are_named(hub):
+    with pytest.raises(CheckpointError, match="commits:BRANCH"):
+        open_series("hf://owner/name", revisions="epoch*")
+    with pytest.raises(CheckpointError, match=r"--revisions 'step\*'.*--revisions commits:main"):
+        open_series("hf://owner/name")
+
+
 def test_a_gated_repository_whose_small_files_are_redirected(hub):
     """The token follows relative redirects on the hub; the server refuses it at the storage."""
     hub.gated = "Log in."
@@ -272,9 +375,11 @@ def test_pickles_and_shards(hub, tmp_path):
     assert not hub.fetched_twice()
 
 
-def test_a_scan_of_the_hub_equals_a_local_scan(hub, tmp_path):
+def test_a_scan_of_the_hub_equals_a_local_scan(hub, tmp_path, monkeypatch):
     """Row for row, whatever goes wrong on the way; and each byte is fetched once."""
     from normscope.weights.scan.scan import ScanConfig, scan
+
+    monkeypatch.setattr(hub_files, "RETRY", Retry(attempts=9, first=0.01, longest=0.05))
 
     for revision, files in hub.repositories["owner/name"].items():
         (tmp_path / "local" / revision).mkdir(parents=True)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import sqlite3
 import ssl
 import subprocess
@@ -20,7 +21,7 @@ from safetensors.torch import save
 from normscope.checkpoints import open_series
 from normscope.checkpoints.ranges import web_connections
 from normscope.checkpoints.ranges.range_answers import server_wait
-from normscope.checkpoints.ranges.retry import LONGEST_WAIT, Retry, Transient, fetch_all
+from normscope.checkpoints.ranges.retry import Retry, Transient, fetch_all
 from normscope.checkpoints.storage import web
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 from normscope.weights.scan.scan import scan
@@ -31,11 +32,9 @@ from .test_crafted_servers import honest, no_identity
 COLUMNS = "step, prev_step, tensor, sumsq, dot, sumsq_delta, dot_init, absmax, nonfinite"
 
 
-def tensors(seed, last="w"):
-    """Tensors of a checkpoint; safetensors writes them in the order of their names."""
+def tensors(seed):
     generator = torch.Generator().manual_seed(seed)
-    names = {"embed": (300, 64), "w": (64, 640), "b": (64,), "head": (2000, 64)}
-    shapes = {f"z.{name}" if name == last != "w" else name: shape for name, shape in names.items()}
+    shapes = {"embed": (300, 64), "w": (64, 640), "b": (64,), "head": (2000, 64)}
     return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
@@ -59,8 +58,15 @@ def normscope(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, **options)
 
 
+def long_tensors(seed):
+    """More than are fetched at once: `a` comes with the first request, `c` with the last."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"a": (300, 64), "b": (2500, 2000), "c": (64, 640)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
 class Files:
-    """A server of several files; one in `replacements` is replaced after the tensor "head" was sent."""
+    """A server of several files; one in `replacements` is replaced after some of its tensors were sent."""
 
     def __init__(self, contents):
         self.contents = {f"/step_{step}.safetensors": [data] for step, data in contents.items()}
@@ -70,13 +76,13 @@ class Files:
         versions = self.contents[r.path]
         r.data, r.etag = versions[-1], f'"v{len(versions)}"'
         honest(r)
-        if r.path in self.replacements and r.asked[1] == len(r.data):
+        if r.path in self.replacements and r.asked[1] - r.asked[0] > 1 << 20:
             versions.append(self.replacements.pop(r.path))
 
 
 def test_a_scan_of_a_replaced_file_ends_and_the_next_one_is_right(tmp_path):
-    before = {step: save(tensors(step, last="head")) for step in (10, 20)}
-    after = {10: before[10], 20: save(tensors(99, last="head"))}
+    before = {step: save(long_tensors(step)) for step in (10, 20)}
+    after = {10: before[10], 20: save(long_tensors(99))}
     files = Files(before)
     files.replacements["/step_20.safetensors"] = after[20]
     with CraftedServer(b"", files).serving() as server:
@@ -245,7 +251,6 @@ def test_how_long_a_server_asks_us_to_wait(headers, seconds):
 def test_a_date_to_wait_for():
     assert 50 < server_wait({"retry-after": formatdate(time.time() + 60, usegmt=True)}) <= 60
     assert server_wait({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
-    assert Retry().pause(1, 1e9) == LONGEST_WAIT
 
 
 def test_a_rate_limit_is_waited_for(monkeypatch):
@@ -262,6 +267,47 @@ def test_a_rate_limit_is_waited_for(monkeypatch):
     with CraftedServer(save(tensors(3)), limited).serving() as server:
         open_series(server.url).entries[0].open().close()
     assert times[1] - times[0] >= 1
+
+
+def limited(seconds, times):
+    """A server that limits every request `times` times."""
+    asked = {}
+
+    def behaviour(r):
+        key = r.headers["Range"]
+        asked[key] = asked.get(key, 0) + 1
+        if asked[key] <= times:
+            r.head(429, ("RateLimit", f'"pages";r=0;t={seconds}'), ("Content-Length", 0))
+        else:
+            r.part()
+
+    return behaviour
+
+
+def test_a_wait_is_told_with_its_end(tmp_path):
+    """Before the series is known, and while it is read; more waits than attempts are no failure."""
+    notes = []
+    with CraftedServer(save(tensors(3)), limited(1, 1)).serving() as server:
+        scan(server.url, tmp_path / "run.db", progress=lambda *what: notes.append(what[2])).close()
+    told = [note for note in notes if note.startswith("waiting until ")]
+    assert len(told) >= 2
+    assert re.fullmatch(
+        r"waiting until \d\d:\d\d:\d\d: the server answered 429 for http:.*step_3\.safetensors", told[0]
+    )
+    assert rows(tmp_path / "run.db") == local_rows(tmp_path, {3: save(tensors(3))})
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(3600, 1), (1, 5)])
+def test_no_longer_than_the_patience(tmp_path, seconds, times):
+    with CraftedServer(save(tensors(3)), limited(seconds, times)).serving() as server:
+        began = time.monotonic()
+        words = ("scan", server.url, "--run", tmp_path / "run.db", "--patience", 2)
+        done = normscope(*words)
+        assert time.monotonic() - began < 30
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert f"asks to wait {seconds:,} s" in said
+    assert f"the limit is 2 s. Run the same command again later, or with --patience {max(seconds, 3)}" in said
 
 
 def test_small_progress_is_not_progress_for_ever():

@@ -79,6 +79,15 @@ class Tensor:
         return self.numel * WIDTHS.get(self.dtype, 0)
 
 
+@dataclass(frozen=True)
+class StoredRange:
+    """The bytes start … stop−1 of a file."""
+
+    file: File
+    start: int
+    stop: int
+
+
 class File(abc.ABC):
     """A random-access sequence of bytes, local or remote; safe to read from several threads."""
 
@@ -110,6 +119,20 @@ class File(abc.ABC):
 
     def drop(self, start: int, stop: int) -> None:  # noqa: B027
         """Hint that these bytes will not be read again, so that their memory can be released."""
+
+    def header_read(self) -> None:  # noqa: B027
+        """Hint that all was read that opening a checkpoint takes."""
+
+    def hold(self, start: int, stop: int) -> None:  # noqa: B027
+        """Fetch a range of a remote file and keep it for `read`, until it is released."""
+
+    def release(self, start: int, stop: int) -> None:  # noqa: B027
+        """Forget a range that was held."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each read is a request over a network, so that it is worth planning."""
+        return False
 
     @property
     def zero_copy(self) -> bool:
@@ -201,6 +224,10 @@ class Checkpoint(abc.ABC):
     def read_granularity(self, name: str) -> int:
         """Best size of a read of the tensor, in bytes, if whole blocks are unpacked together; else 1."""
         return 1
+
+    def stored_range(self, name: str, start: int, stop: int) -> StoredRange | None:
+        """Where in a file these bytes of the tensor are, perhaps with a few beside them; None if nowhere."""
+        return None
 
     def sequential(self, name: str) -> bool:
         """Whether the tensor should be read from front to back, by one reader."""

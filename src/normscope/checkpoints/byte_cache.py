@@ -45,6 +45,12 @@ class ByteCache:
                 self._blocks.move_to_end((owner, index))
             return found
 
+    def blocks(self, owner: int, first: int, last: int) -> list[tuple[int, Buffer]]:
+        """The cached blocks of an owner with the indices first … last−1, in order."""
+        with self._lock:
+            indices = sorted(i for i in self._indices.get(owner, ()) if first <= i < last)
+            return [(i, self._blocks[owner, i]) for i in indices]
+
     def put(self, owner: int, index: int, block: Buffer) -> None:
         """Cache a block, and discard the least recently used ones beyond the limit."""
         with self._lock:

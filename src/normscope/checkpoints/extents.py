@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import abc
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint, File, Tensor
+from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint, File, StoredRange, Tensor
 from normscope.checkpoints.limits import reading, unreadable
 from normscope.errors import NormscopeError
 
@@ -21,8 +17,6 @@ SMALL = 1 << 16
 SPOT = 512
 """Bytes of each sample of a tensor in a digest."""
 Taken = TypeVar("Taken")
-RawElements: TypeAlias = npt.NDArray[Any]
-"""Elements of some width, copied without being interpreted."""
 
 
 class Extent(abc.ABC):
@@ -38,6 +32,10 @@ class Extent(abc.ABC):
 
     def drop(self, start: int, stop: int) -> None:  # noqa: B027
         """Hint that these bytes will not be read again, so that their memory can be released."""
+
+    def stored_range(self, start: int, stop: int) -> StoredRange | None:
+        """Same as Checkpoint.stored_range."""
+        return None
 
     @property
     def zero_copy(self) -> bool:
@@ -77,6 +75,12 @@ class OffsetExtent(Extent):
         """Drop the bytes in `base`."""
         self.base.drop(self.offset + start, self.offset + stop)
 
+    def stored_range(self, start: int, stop: int) -> StoredRange | None:
+        """Where the bytes are in the file below."""
+        if isinstance(self.base, Extent):
+            return self.base.stored_range(self.offset + start, self.offset + stop)
+        return StoredRange(self.base, self.offset + start, self.offset + stop)
+
     @property
     def zero_copy(self) -> bool:
         """Same as `base`."""
@@ -96,82 +100,6 @@ class ByteRange(OffsetExtent):
 
     def __init__(self, base: File | Extent, offset: int) -> None:
         self.base, self.offset = base, offset
-
-
-ROW_BYTES = 1 << 20
-REACH_BYTES = 1 << 24
-GATHERED = 1 << 24
-"""Bytes gathered at once: with more rows, more of each page that a column touches is used."""
-
-
-@dataclass(frozen=True)
-class StridedView(Extent):
-    """A strided view of an extent, copied into row-major order as it is read.
-
-    `shape` and `strides` count elements of `width` bytes. A read copies the rows that cover the
-    range; rows of an inner axis, if those of the first axis would be larger than ROW_BYTES. It
-    reads at most REACH_BYTES of the extent at a time, because a column of a matrix spans all of it.
-    """
-
-    base: Extent
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    width: int
-
-    def read(self, start: int, stop: int) -> Buffer:
-        """Gather the rows that cover the range, and cut the range out of them."""
-        if start == stop:
-            return b""
-        axes = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
-        outer = 1
-        while outer < len(axes) and math.prod(n for n, _ in axes[outer:]) * self.width > ROW_BYTES:
-            outer += 1
-        row = math.prod(n for n, _ in axes[outer:]) * self.width
-        first, last = start // row, -(-stop // row)
-        result = np.empty((last - first, *(n for n, _ in axes[outer:])), element_type(self.width))
-        steps = tuple(s for _, s in axes[outer - 1 :])
-        at, length = first, axes[outer - 1][0]
-        while at < last:
-            end = min(last, (at // length + 1) * length)
-            self._copy(result[at - first : end - first], _position(at, axes[:outer]), steps)
-            at = end
-        return result.reshape(-1).view(np.uint8).data[start - first * row : stop - first * row]
-
-    @property
-    def read_granularity(self) -> int:
-        """Whole rows of the first axis that is longer than one."""
-        row = math.prod([n for n in self.shape if n != 1][1:]) * self.width
-        return max(1, GATHERED // row) * row if 0 < row <= GATHERED else 1
-
-    def _copy(self, target: RawElements, low: int, steps: tuple[int, ...]) -> None:
-        """Fill `target` with the elements from `low` on; if they span too many bytes, in two halves."""
-        reach = [(n - 1) * s for n, s in zip(target.shape, steps, strict=True)]
-        high = low + sum(reach) + 1
-        if (high - low) * self.width > REACH_BYTES:
-            axis = reach.index(max(reach))
-            half = target.shape[axis] // 2
-            lower, upper = np.split(target, [half], axis)
-            self._copy(lower, low, steps)
-            self._copy(upper, low + half * steps[axis], steps)
-            return
-        data = np.frombuffer(self.base.read(low * self.width, high * self.width), element_type(self.width))
-        jumps = tuple(s * self.width for s in steps)
-        target[...] = np.lib.stride_tricks.as_strided(data, target.shape, jumps, writeable=False)
-        self.base.drop(low * self.width, high * self.width)
-
-
-def _position(index: int, axes: Sequence[tuple[int, int]]) -> int:
-    """Offset of the element with that row-major index, given each axis' length and stride."""
-    offset = 0
-    for length, stride in reversed(axes):
-        index, here = divmod(index, length)
-        offset += here * stride
-    return offset
-
-
-def element_type(width: int) -> str:
-    """A NumPy dtype of that many bytes: integers where possible, copied several times faster than void."""
-    return f"u{width}" if width in (1, 2, 4, 8) else f"V{width}"
 
 
 def read_step(extent: Extent, nbytes: int) -> int | None:
@@ -285,6 +213,11 @@ class TableCheckpoint(Checkpoint):
     def sequential(self, name: str) -> bool:
         """Same as Extent.sequential."""
         return self.extents[name].sequential
+
+    def stored_range(self, name: str, start: int, stop: int) -> StoredRange | None:
+        """Same as Extent.stored_range."""
+        with reading(self._where):
+            return self.extents[name].stored_range(start, stop)
 
     def drop(self, name: str, start: int, stop: int) -> None:
         """Same as Extent.drop."""

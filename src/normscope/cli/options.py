@@ -42,7 +42,10 @@ NamePattern = Annotated[
         "Read step, epoch, stage and tokens from the names: 'model_(?P<epoch>\\d+)_'.",
     ),
 ]
-Revisions = Annotated[str | None, option("--revisions", "GLOB", "Revisions of a hub model: 'step*'.")]
+Revisions = Annotated[
+    str | None,
+    option("--revisions", "GLOB", "Revisions of a hub model: 'step*'; or commits:BRANCH."),
+]
 
 # -- which numbers of a run -----------------------------------------------------------
 
@@ -208,7 +211,18 @@ Keep = Annotated[
     list[str] | None,
     option("--keep", "GLOB", "Tensors to measure although they look like constants; can be repeated."),
 ]
-Workers = Annotated[int | None, option("--workers", "N", "Number of threads. [default: one per core]", min=1)]
+Workers = Annotated[
+    int | None,
+    option(
+        "--workers", "N",
+        "Number of threads, or of requests at a time. [default: one per core; as many requests as help]",
+        min=1,
+    ),
+]  # fmt: skip
+Patience = Annotated[
+    float | None,
+    option("--patience", "SECONDS", "Longest wait for a server that limits requests. [default: 600]", min=0),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be read; measure nothing.")]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Keep running, and measure new checkpoints when they are complete.")
@@ -264,8 +278,8 @@ def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions
     """How the steps of a series are read."""
 
 
-def tensors(skip: Skip = None, keep: Keep = None) -> None:
-    """What a scan leaves out and what it keeps."""
+def tensors(skip: Skip = None, keep: Keep = None, patience: Patience = None) -> None:
+    """What a scan leaves out and what it keeps, and how long it waits for a server."""
 
 
 def scan_modes(dry_run: DryRun = False, follow: Follow = False, add: Add = False) -> None:

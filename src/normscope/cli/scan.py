@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -82,9 +81,10 @@ def scan(
         skip=tuple(measured["skip"] or ()),
         keep=tuple(measured["keep"] or ()),
         command=shlex.join(["normscope", *sys.argv[1:]]),
-        workers=readers["workers"] or os.cpu_count() or 1,
+        workers=readers["workers"],
         engine=readers["engine"],
         add=how["add"],
+        **({} if measured["patience"] is None else {"patience": measured["patience"]}),
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if how["dry_run"]:
@@ -144,7 +144,7 @@ def _describe(sources: list[str] | str, config: ScanConfig, bandwidth: str | Non
         parse_bandwidth(bandwidth)  # before anything is read
     series = open_series(sources, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
     found = series.describe()
-    plan = ReadPlan.of(found, config.workers, bandwidth) if bandwidth else None
+    plan = ReadPlan.of(found, config.threads, bandwidth) if bandwidth else None
     if json:
         totals = {"checkpoints": found.checkpoints, "tensors": found.tensors, "bytes": found.bytes}
         totals |= {"requests": found.requests, "estimated": found.estimated}

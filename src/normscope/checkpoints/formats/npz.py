@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Tensor
-from normscope.checkpoints.extents import ByteRange, Extent, Extras, StridedView, TableCheckpoint, read_step
+from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint, read_step
 from normscope.checkpoints.slot_names import BESIDE, STEP_KEYS, is_beside_model
 from normscope.checkpoints.storage import zips
+from normscope.checkpoints.strided_view import StridedView
 from normscope.errors import CorruptCheckpoint, UnknownFormat
 
 _HEADER = re.compile(

@@ -114,7 +114,9 @@ def open_file(file: File) -> Checkpoint:
         raise CorruptCheckpoint(f"{file.name} is empty. Copy or save it again.")
     found = recognise(file)
     if found is not None:
-        return open_checked(lambda: found.open(file), file.name)
+        opened = open_checked(lambda: found.open(file), file.name)
+        file.header_read()
+        return opened
     if file.name.lower().endswith(".safetensors"):
         return open_checked(
             lambda: open_safetensors(file), file.name

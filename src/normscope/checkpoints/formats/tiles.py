@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from normscope.checkpoints.base import Borrowed, Buffer
-from normscope.checkpoints.extents import ByteRange, Extent, element_type
+from normscope.checkpoints.extents import ByteRange, Extent
+from normscope.checkpoints.strided_view import element_type
 from normscope.errors import CorruptCheckpoint
 
 _WORK = 1_000_000

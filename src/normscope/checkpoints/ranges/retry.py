@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from normscope.checkpoints.ranges.patience import wait_as_asked
 from normscope.errors import CheckpointError
 
 _T = TypeVar("_T")
@@ -17,8 +18,8 @@ Fetch = Callable[[int, int], Iterable[bytes]]
 """Yields the bytes start … stop−1 in pieces; raises Transient if trying again may help."""
 
 
-LONGEST_WAIT = 600.0
-"""The most seconds that a server can make us wait."""
+_ASKED = 0.5
+"""Seconds: a server that asks for a longer wait is waited for; a shorter one is a failure like any other."""
 _PROGRESS = 16
 _MUCH = 64 * 1024
 """An attempt that gets less than this and less than 1/16 of its range is one more failure in a row."""
@@ -54,10 +55,10 @@ class Retry:
     answer: float = 120.0
     slowest: int = 20_000
 
-    def pause(self, failures: int, wait: float | None) -> float:
-        """Seconds to wait after this many failures in a row; the server's own `wait` takes precedence."""
+    def pause(self, failures: int, wait: float | None = None) -> float:
+        """Seconds to wait after this many failures in a row, unless the server says how many."""
         if wait is not None:
-            return min(wait, LONGEST_WAIT)
+            return wait
         doubled = self.first * math.ldexp(1.0, failures - 1)
         return min(self.longest, doubled) * random.uniform(0.75, 1.25)
 
@@ -72,7 +73,7 @@ DEFAULT_RETRY = Retry()
 def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEFAULT_RETRY) -> bytearray:
     """Fetch all bytes of a range; after a failure, continue after the last byte received."""
     received = bytearray()
-    failures = 0
+    waits = _Waits(name, retry)
     while len(received) < stop - start:
         before = len(received)
         try:
@@ -81,24 +82,39 @@ def fetch_all(fetch: Fetch, name: str, start: int, stop: int, retry: Retry = DEF
             if len(received) == stop - start:
                 break
             progress = len(received) - before >= min(_MUCH, (stop - start - before) / _PROGRESS)
-            failures = 1 if progress and not failure.slow else failures + 1
-            if failures >= retry.attempts:
-                raise _give_up(name, failures, failure) from None
-            time.sleep(retry.pause(failures, failure.wait))
+            if progress and not failure.slow:
+                waits = _Waits(name, retry)
+            waits.after(failure)
     return received
 
 
 def repeat(call: Callable[[], _T], name: str, retry: Retry = DEFAULT_RETRY) -> _T:
     """Call a function again after each Transient failure, up to `retry.attempts` times in all."""
-    for failures in range(1, retry.attempts):
+    waits = _Waits(name, retry)
+    while True:
         try:
             return call()
         except Transient as failure:
-            time.sleep(retry.pause(failures, failure.wait))
-    try:
-        return call()
-    except Transient as failure:
-        raise _give_up(name, retry.attempts, failure) from None
+            waits.after(failure)
+
+
+class _Waits:
+    """The pauses of one request: failures in a row, and how long servers have asked to wait."""
+
+    def __init__(self, name: str, retry: Retry) -> None:
+        self._name, self._retry = name, retry
+        self._failures, self._asked = 0, 0.0
+
+    def after(self, failure: Transient) -> None:
+        """Wait before the next attempt; CheckpointError if there should be none."""
+        if failure.wait is not None and failure.wait > _ASKED:
+            wait_as_asked(self._name, str(failure), failure.wait, self._asked)
+            self._asked += failure.wait
+            return
+        self._failures += 1
+        if self._failures >= self._retry.attempts:
+            raise _give_up(self._name, self._failures, failure) from None
+        time.sleep(self._retry.pause(self._failures, failure.wait))
 
 
 def error_summary(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from normscope._version import __version__
 from normscope.checkpoints.ranges.retry import Transient, error_summary, is_refusal
 
 PIECE = 64 * 1024
-KEPT = 8
+KEPT = 32
 """Connections to one server that are kept open while nobody uses them."""
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from normscope.checkpoints.base import WIDTHS, Checkpoint
 from normscope.checkpoints.buffer_names import buffer_by_name
+from normscope.checkpoints.round_trips import for_each
 from normscope.remarks import LeftOut
 
-_OPENERS = 8
 MOST_HEADERS = 200
 """Of a longer series, only the first header of each stage is read; the rest follows from sizes of files."""
 REQUEST = 1 << 20
@@ -90,19 +89,19 @@ class OpenableEntry(Protocol):
 
 
 def describe(entries: Sequence[OpenableEntry]) -> SeriesInfo:
-    """Read the header of every entry, several at a time, because each may be a network round trip.
+    """Read the header of every entry, several at a time if they are remote.
 
     Of more than MOST_HEADERS, only those are read that cannot be estimated.
     """
-    with ThreadPoolExecutor(_OPENERS) as pool:
-        if len(entries) <= MOST_HEADERS:
-            return SeriesInfo(tuple(pool.map(_describe, entries)))
-        first: dict[str, OpenableEntry] = {}
-        for entry in entries:
-            first.setdefault(entry.stage, entry)
-        known = {stage: (entry.size, _describe(entry)) for stage, entry in first.items()}
-        rows = pool.map(lambda entry: _estimate(entry, *known[entry.stage]), entries)
-        return SeriesInfo(tuple(rows), notes=(ESTIMATED,), estimated=True)
+    sources = [entry.source for entry in entries]
+    if len(entries) <= MOST_HEADERS:
+        return SeriesInfo(tuple(for_each(entries, _describe, sources)))
+    first: dict[str, OpenableEntry] = {}
+    for entry in entries:
+        first.setdefault(entry.stage, entry)
+    known = {stage: (entry.size, _describe(entry)) for stage, entry in first.items()}
+    rows = for_each(entries, lambda entry: _estimate(entry, *known[entry.stage]), sources)
+    return SeriesInfo(tuple(rows), notes=(ESTIMATED,), estimated=True)
 
 
 def _estimate(entry: OpenableEntry, size: int | None, like: CheckpointInfo) -> CheckpointInfo:

@@ -64,6 +64,15 @@ def doubtful(several: Sequence[Named]) -> str:
     return f"It is not clear which number is the step: {some(names)}. {say} the steps in order with --steps."
 
 
+def revisions_hint(source: str) -> str:
+    """For a model of the hub, how a series is named whose checkpoints are revisions or commits."""
+    if not source.startswith("hf://"):
+        return ""
+    return (
+        ", or read its branches and tags with --revisions 'step*', its commits with --revisions commits:main"
+    )
+
+
 def steps_to_give(found: Sequence[FoundCheckpoint], hint: str = "") -> str:
     """What to do about checkpoints without steps, ready to be typed where there are few."""
     if len(found) == 1:

@@ -12,6 +12,7 @@ from typing import Any
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.registry import known_formats
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import INDEX_SUFFIX
+from normscope.checkpoints.round_trips import for_each
 from normscope.checkpoints.series import name_words as words
 from normscope.checkpoints.series.description import SeriesInfo, describe
 from normscope.checkpoints.series.discovery import Discovery, find_series, find_single
@@ -21,6 +22,7 @@ from normscope.checkpoints.series.names import names_step, parse_label
 from normscope.checkpoints.series.parts import RankParts, other_ranks
 from normscope.checkpoints.series.selection import ChosenSeries, select, select_matching
 from normscope.checkpoints.storage import hub
+from normscope.checkpoints.storage.folder_glob import matches, split_glob
 from normscope.checkpoints.storage.fsspec import open_url
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, MissingCheckpoints, UsageError
@@ -135,7 +137,8 @@ def list_sources(sources: CheckpointSource | Sequence[CheckpointSource]) -> list
 
 def find_all(sources: Sequence[str], revisions: str | Sequence[str] | None = None) -> Discovery:
     """The checkpoints of all sources, without duplicates; those of one source are sorted by name."""
-    parts = [part for source in sources for part in _find(source, revisions)]
+    by_source = for_each(sources, lambda source: _find(source, revisions), sources)
+    parts = [part for several in by_source for part in several]
     found = [checkpoint for part in parts for checkpoint in part.checkpoints]
     distinct = {_absolute(checkpoint.source): checkpoint for checkpoint in found}.values()
     left_out = tuple(each for part in parts for each in part.left_out)
@@ -166,16 +169,30 @@ def sort_entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _find(source: str, revisions: str | Sequence[str] | None = None) -> list[Discovery]:
-    if source.startswith(hub.SCHEME):
+    if source.startswith(hub.SCHEME) and ("*" not in source or revisions is not None):
         return _find_on_hub(source, revisions)
     if revisions is not None:
         raise UsageError(
             f"Revisions were given, but {source} is not a Hugging Face repository (hf://OWNER/NAME)."
         )
+    if "://" in source and "*" in source:
+        return _find_matches(source)
     if "://" in source:
         found = open_url(source)
         return [_find_in_folder(found) if isinstance(found, Folder) else _from_file(*found)]
     return _find_on_disk(source)
+
+
+def _find_matches(source: str) -> list[Discovery]:
+    """The checkpoints of an address with stars, which must be in a place that can be listed."""
+    root, patterns = split_glob(source)
+    folder = hub.open_folder(hub.parse_address(root)) if root.startswith(hub.SCHEME) else open_url(root)
+    if not isinstance(folder, Folder):
+        raise CheckpointError(f"{root} is a file; expected a folder before the first star in {source}.")
+    found = list(matches(folder, patterns))
+    if not found:
+        raise MissingCheckpoints(f"{source} matches nothing; {root} has {some(folder.names(), 5)}.")
+    return [_find_in_folder(each) if isinstance(each, Folder) else _from_file(*each) for each in found]
 
 
 def _find_on_disk(source: str) -> list[Discovery]:
@@ -212,14 +229,18 @@ def _find_on_hub(source: str, revisions: str | Sequence[str] | None) -> list[Dis
     """The checkpoints of a repository: each revision is one, or a folder of several."""
     repository = hub.parse_address(source)
     if revisions is None:
-        (folder,) = hub.open_revisions(repository, [hub.Revision(repository.revision or "main")])
+        folder = hub.open_folder(repository)
         file = folder.as_file()
         return [_from_file(*file) if file else _find_in_folder(folder)]
-    listed = hub.list_revisions(repository, revisions)
-    found: list[Discovery] = []
+    listed, note = hub.find_revisions(repository, revisions)
+    found = [Discovery((), notes=(note,) if note else ())]
     for revision, folder in zip(listed, hub.open_revisions(repository, listed), strict=True):
-        single = find_single(folder, revision.name)
-        found += [Discovery((single,)) if single else _find_in_folder(folder)]
+        single = find_single(folder, revision.label or revision.name)
+        if single is None and revision.label:
+            reason = f"the commit {revision.name[:8]} has no checkpoint, or several"
+            found.append(Discovery((), (LeftOut(revision.label, reason),)))
+        else:
+            found.append(Discovery((single,)) if single else _find_in_folder(folder))
     return found
 
 

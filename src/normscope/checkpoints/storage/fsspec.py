@@ -11,6 +11,7 @@ from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.ranges.file_version import replaced
 from normscope.checkpoints.ranges.range_file import RangeFile
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, Transient, error_summary
+from normscope.checkpoints.storage.file_tree import FileTree, relative
 from normscope.checkpoints.storage.s3 import S3Object, is_s3
 from normscope.checkpoints.storage.web import SCHEMES, WebFolder, open_web
 from normscope.errors import CheckpointError, MissingExtra
@@ -18,6 +19,9 @@ from normscope.plugins import require
 
 RETRY: Retry = DEFAULT_RETRY
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError)
+MOST_FILES = 300_000
+_FLAT = frozenset(("s3", "gs", "gcs", "abfs", "az", "oss", "memory"))
+"""Stores without real folders: one listing by prefix gives a thousand files per request."""
 _TAGS = ("ETag", "etag", "md5Hash", "crc32c")
 _VERSIONS = (
     *_TAGS, "VersionId", "generation", "content_md5", "checksum", "size",
@@ -27,25 +31,48 @@ _VERSIONS = (
 
 
 class FsspecFolder(Folder):
-    """A folder of an fsspec file system."""
+    """A folder of an fsspec file system; in an object store, all below it is listed at once."""
 
-    def __init__(self, filesystem: Any, path: str, name: str) -> None:
+    def __init__(
+        self,
+        filesystem: Any,
+        path: str,
+        name: str,
+        tree: FileTree[dict[str, Any]] | None = None,
+        prefix: str = "",
+    ) -> None:
         self._filesystem, self._path, self.name = filesystem, path.rstrip("/"), name.rstrip("/")
+        self._tree, self._prefix = tree, prefix
         self._entries: dict[str, dict[str, Any]] | None = None
 
     def names(self) -> Sequence[str]:
         """Names of the children; folders end with a slash."""
-        return sorted(self._list())
+        return self._tree.names(self._prefix) if self._tree else sorted(self._list())
 
     def file(self, name: str) -> File:
         """The child file, with the size from the listing."""
-        return open_url_file(
-            self._filesystem, f"{self._path}/{name}", f"{self.name}/{name}", self._list()[name]
-        )
+        info = self._tree.files[self._prefix + name] if self._tree else self._list()[name]
+        return open_url_file(self._filesystem, f"{self._path}/{name}", f"{self.name}/{name}", info)
 
     def folder(self, name: str) -> FsspecFolder:
-        """The child folder."""
-        return FsspecFolder(self._filesystem, f"{self._path}/{name}", f"{self.name}/{name}")
+        """The child folder, from the same listing if there is one."""
+        prefix = f"{self._prefix}{name.rstrip('/')}/"
+        path, shown = f"{self._path}/{name.rstrip('/')}", f"{self.name}/{name}"
+        return FsspecFolder(self._filesystem, path, shown, self._tree, prefix)
+
+    def list_all(self) -> FsspecFolder:
+        """The same folder with everything below it listed, if the store can and that are not too many."""
+        if not _FLAT & _protocols(self._filesystem):
+            return self
+        limit = {"max_items": MOST_FILES + 1} if is_s3(self._filesystem) else {}
+        try:
+            found = self._filesystem.find(self._path, detail=True, **limit)
+        except Exception as error:  # each file system has its own exceptions
+            raise CheckpointError(f"{self.name} cannot be listed: {error_summary(error)}.") from None
+        if len(found) > MOST_FILES:
+            return self  # then folder by folder
+        files = relative(((path, dict(info)) for path, info in found.items()), self._path)
+        return FsspecFolder(self._filesystem, self._path, self.name, FileTree(files))
 
     def _list(self) -> dict[str, dict[str, Any]]:
         if self._entries is None:
@@ -59,6 +86,11 @@ class FsspecFolder(Folder):
                 if name and str(info["name"]).rstrip("/") != self._path:
                     self._entries[name + ("/" if info.get("type") == "directory" else "")] = dict(info)
         return self._entries
+
+
+def _protocols(filesystem: Any) -> frozenset[str]:
+    protocol = getattr(filesystem, "protocol", ())
+    return frozenset((protocol,) if isinstance(protocol, str) else protocol)
 
 
 def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder | WebFolder, str]:
@@ -75,7 +107,7 @@ def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder | WebFolder, str]:
     except Exception as error:
         raise CheckpointError(f"{url} cannot be read: {error_summary(error)}.") from None
     if info.get("type") == "directory":
-        return FsspecFolder(filesystem, path, url)
+        return FsspecFolder(filesystem, path, url).list_all()
     parent = FsspecFolder(filesystem, path.rsplit("/", 1)[0], url.rsplit("/", 1)[0])
     return parent, path.rsplit("/", 1)[-1]
 

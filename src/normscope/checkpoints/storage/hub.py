@@ -10,18 +10,19 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 from normscope.checkpoints.storage import hub_files
+from normscope.checkpoints.storage.file_tree import FileTree
 from normscope.checkpoints.storage.hub_calls import ask, hub_client
 from normscope.checkpoints.storage.hub_files import HubFolder
+from normscope.checkpoints.storage.hub_listing import HubCommit, list_commits, list_files, list_refs
 from normscope.errors import CheckpointError, UsageError
 from normscope.words import some
 
 SCHEME = "hf://"
-MOST_FILES = 300_000
-_LISTERS = 8
+COMMITS = "commits:"
+"""Before the name of a branch, in --revisions: its commits are the checkpoints."""
+_LISTERS = 24
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -36,10 +37,14 @@ class Repository:
 
 @dataclass(frozen=True)
 class Revision:
-    """A branch, a tag or a commit, and the commit that it pointed to when the hub listed it."""
+    """A branch, a tag or a commit, and the commit that it pointed to when the hub listed it.
+
+    `label` says the step, if that is not in the name.
+    """
 
     name: str
     commit: str | None = None
+    label: str = ""
 
 
 def parse_address(address: str) -> Repository:
@@ -51,19 +56,57 @@ def parse_address(address: str) -> Repository:
     return Repository(name, revision or None, "/".join(parts[2:]))
 
 
+def find_revisions(repository: Repository, patterns: str | Sequence[str]) -> tuple[list[Revision], str]:
+    """The revisions that patterns name, or the commits of a branch; and a sentence about what is left out."""
+    if isinstance(patterns, str) and patterns.startswith(COMMITS):
+        branch = patterns.removeprefix(COMMITS) or repository.revision or "main"
+        return list_branch_commits(repository, branch)
+    return list_revisions(repository, patterns), ""
+
+
+def open_folder(repository: Repository) -> HubFolder:
+    """The files of the revision in an address, main if it has none."""
+    return _open_revision(repository, Revision(repository.revision or "main"))
+
+
 def list_revisions(repository: Repository, patterns: str | Sequence[str]) -> list[Revision]:
     """The branches and tags of a repository that match one of the patterns."""
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
-    hub = hub_client()
-    refs = ask(repository.name, lambda: hub.HfApi().list_repo_refs(repository.name), hub_files.RETRY)
-    commits = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
-    names = list(dict.fromkeys(ref.name for ref in (*refs.branches, *refs.tags)))
+    commits = list_refs(repository.name, repository.name, hub_files.RETRY)
+    names = list(commits)
     found = [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in wanted)]
     if not found:
         raise CheckpointError(
-            f"{repository.name} has no revision that matches {' or '.join(wanted)}; it has {some(names, 5)}."
+            f"{repository.name} has no revision that matches {' or '.join(wanted)}; it has {some(names, 5)}. "
+            f"If its checkpoints are the commits of a branch, give --revisions {COMMITS}BRANCH."
         )
     return [Revision(name, commits[name]) for name in found]
+
+
+def list_branch_commits(repository: Repository, branch: str) -> tuple[list[Revision], str]:
+    """The commits of a branch whose messages name a step, and a sentence about the others.
+
+    If several name one step, the latest is read: a training that was resumed pushed it again.
+    """
+    where = f"{SCHEME}{repository.name}@{branch}"
+    commits = list_commits(where, repository.name, branch, hub_files.RETRY)
+    latest: dict[int, HubCommit] = {}
+    for each in commits:
+        if each.step is not None:
+            latest.setdefault(each.step, each)
+    if not latest:
+        titles = some([repr(each.title[:60]) for each in commits], 3)
+        raise CheckpointError(
+            f"No commit of {where} names a step in its message, as 'Training in progress, step 500' does; "
+            f"it has {len(commits)}: {titles}."
+        )
+    read = {each.commit for each in latest.values()}
+    others = [f"{each.commit[:8]} {each.title[:60]!r}" for each in commits if each.commit not in read]
+    note = (
+        f"{len(others)} commits of {where} are left out, because they name no step or an older state of one"
+    )
+    revisions = [Revision(each.commit, each.commit, f"step{step}") for step, each in sorted(latest.items())]
+    return revisions, f"{note} ({some(others, 3)})" if others else ""
 
 
 def open_revisions(repository: Repository, revisions: Sequence[Revision]) -> list[HubFolder]:
@@ -86,17 +129,8 @@ def find_commit(repository: str, revision: Revision) -> str:
 
 
 def _open_revision(repository: Repository, revision: Revision) -> HubFolder:
-    hub = hub_client()
     where = f"{SCHEME}{repository.name}@{revision.name}"
     commit = find_commit(repository.name, revision)
-
-    def listed() -> list[Any]:
-        tree = hub.HfApi().list_repo_tree(repository.name, recursive=True, revision=commit)
-        items = list(islice(tree, MOST_FILES + 1))
-        if len(items) > MOST_FILES:
-            raise CheckpointError(f"{where} has too many files (limit {MOST_FILES:,}).")
-        return [item for item in items if isinstance(item, hub_client(".hf_api").RepoFile)]
-
-    files = {item.path: item for item in ask(where, listed, hub_files.RETRY)}
+    files = list_files(where, repository.name, commit, hub_files.RETRY)
     prefix = f"{repository.folder}/" if repository.folder else ""
-    return HubFolder(where, repository.name, commit, files, prefix)
+    return HubFolder(where, repository.name, commit, FileTree(files), prefix)

@@ -18,7 +18,9 @@ from normscope.checkpoints.ranges.range_answers import BUSY, check_answer, count
 from normscope.checkpoints.ranges.range_file import RangeFile
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, error_summary
 from normscope.checkpoints.ranges.web_connections import origin
+from normscope.checkpoints.storage.file_tree import FileTree
 from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case
+from normscope.checkpoints.storage.hub_listing import HubFile
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
 RETRY: Retry = DEFAULT_RETRY
@@ -32,9 +34,9 @@ class HubFolder(Folder):
     `name` is the address under which the user knows it, with the name of a branch or tag.
     """
 
-    def __init__(self, name: str, repository: str, commit: str, files: dict[str, Any], prefix: str) -> None:
+    def __init__(self, name: str, repository: str, commit: str, tree: FileTree[HubFile], prefix: str) -> None:
         self._root, self._repository, self._commit = name, repository, commit
-        self._files, self._prefix = files, prefix
+        self._tree, self._prefix = tree, prefix
         self.name = f"{name}/{prefix}".rstrip("/")
 
     @property
@@ -46,27 +48,25 @@ class HubFolder(Folder):
         """The folder around and the name, if the address is that of a file and not of a folder."""
         path = self._prefix.rstrip("/")
         head, slash, name = path.rpartition("/")
-        around = HubFolder(self._root, self._repository, self._commit, self._files, head + slash)
-        return (around, name) if path in self._files else None
+        around = HubFolder(self._root, self._repository, self._commit, self._tree, head + slash)
+        return (around, name) if path in self._tree.files else None
 
     def names(self) -> Sequence[str]:
         """Names of the children; folders end with a slash."""
-        rests = (path.removeprefix(self._prefix) for path in self._files if path.startswith(self._prefix))
-        return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
+        return self._tree.names(self._prefix)
 
     def file(self, name: str) -> File:
         """The child file, with the size and hash from the listing."""
         path = self._prefix + name
-        info = self._files[path]
-        digest = info.lfs.sha256 if info.lfs else info.blob_id
+        info = self._tree.files[path]
         url = hub_client().hf_hub_url(self._repository, path, revision=self._commit)
-        source = _HubSource(f"{self.name}/{name}", url, info.size, digest)
-        return RangeFile(f"{self.name}/{name}", info.size, source.fetch, digest=digest, retry=RETRY)
+        source = _HubSource(f"{self.name}/{name}", url, info.size, info.digest)
+        return RangeFile(f"{self.name}/{name}", info.size, source.fetch, digest=info.digest, retry=RETRY)
 
     def folder(self, name: str) -> HubFolder:
         """The child folder, from the same listing."""
         prefix = f"{self._prefix}{name.rstrip('/')}/"
-        return HubFolder(self._root, self._repository, self._commit, self._files, prefix)
+        return HubFolder(self._root, self._repository, self._commit, self._tree, prefix)
 
 
 class _HubSource:

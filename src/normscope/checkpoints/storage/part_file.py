@@ -33,6 +33,19 @@ class PartFile(File):
         """Drop the bytes in the whole file."""
         self.whole.drop(*self._in_whole(start, stop))
 
+    def hold(self, start: int, stop: int) -> None:
+        """Hold the bytes in the whole file."""
+        self.whole.hold(*self._in_whole(start, stop))
+
+    def release(self, start: int, stop: int) -> None:
+        """Release the bytes in the whole file."""
+        self.whole.release(*self._in_whole(start, stop))
+
+    @property
+    def remote(self) -> bool:
+        """Same as the whole file."""
+        return self.whole.remote
+
     @property
     def zero_copy(self) -> bool:
         """Same as the whole file."""

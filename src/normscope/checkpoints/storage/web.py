@@ -16,7 +16,7 @@ from normscope.checkpoints.ranges.range_answers import (
     first_version,
     range_headers,
 )
-from normscope.checkpoints.ranges.range_file import CHUNK, RangeFile
+from normscope.checkpoints.ranges.range_file import RangeFile, header_guess
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, repeat
 from normscope.checkpoints.ranges.web_connections import (
     TimeLimits,
@@ -107,11 +107,12 @@ class _WebSource:
         self._version: FileVersion | None = None
 
     def begin(self) -> tuple[FileVersion, bytes]:
-        """The version of the file, and its first chunk: one request, from which both follow."""
-        limits = _limits(CHUNK)
-        with self._ask(range_headers(0, CHUNK), limits) as answer:
-            version = first_version(self._url, answer.status, answer.headers, CHUNK)
-            expected = min(CHUNK, version.size)
+        """The version of the file, and its first bytes: one request, from which both follow."""
+        first = header_guess.nbytes
+        limits = _limits(first)
+        with self._ask(range_headers(0, first), limits) as answer:
+            version = first_version(self._url, answer.status, answer.headers, first)
+            expected = min(first, version.size)
             if expected:
                 expected = check_answer(self._url, answer.status, answer.headers, (0, expected), version)
             beginning = b"".join(counted(answer.pieces(), expected, limits.deadline)) if expected else b""

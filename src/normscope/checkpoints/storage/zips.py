@@ -10,10 +10,11 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from normscope.checkpoints.base import Buffer, File
+from normscope.checkpoints.base import Buffer, File, StoredRange
 from normscope.checkpoints.extents import Extent, OffsetExtent
 from normscope.errors import CorruptCheckpoint
 
@@ -21,17 +22,23 @@ STORED, DEFLATED = 0, 8
 _END, _END64, _LOCATOR64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
 _DIRECTORY_LIMIT, _MEMBER_LIMIT, _NAME_LIMIT = 40_000_000, 300_000, 4_096
+_LONGEST_LOCAL = 1024
+"""Bytes of a local header with name and padding, usually fewer; a longer one costs another request."""
 _CHUNK, _STREAMS = 64 * 1024, 8
 
 
 @dataclass(frozen=True)
 class Member:
-    """One file in the archive: offset of its local header, size, compressed size, compression method."""
+    """One file in the archive: offset of its local header, size, compressed size, compression method.
+
+    `end` is where the next member or the directory begins.
+    """
 
     header: int
     size: int
     packed: int
     method: int
+    end: int = 0
 
 
 class MemberExtent(OffsetExtent):
@@ -50,6 +57,14 @@ class MemberExtent(OffsetExtent):
         if self._offset is None:
             self._offset = data_start(self.base, self.member)
         return self._offset
+
+    def stored_range(self, start: int, stop: int) -> StoredRange | None:
+        """The bytes with the local header, as long as its length is not known."""
+        if self._offset is not None or not self.member.end:
+            return super().stored_range(start, stop)
+        header, end = self.member.header, self.member.end
+        last = end if stop == self.member.packed else min(end, header + _LONGEST_LOCAL + stop)
+        return StoredRange(self.base, header + _LOCAL.size + start if start else header, last)
 
 
 def is_zip(file: File) -> bool:
@@ -82,7 +97,13 @@ def read_directory(file: File) -> dict[str, Member]:
             f"{file.name} has members of {packed:,} bytes in an archive of {file.size:,}: they overlap, "
             "or it is truncated. Copy or save it again."
         )
-    return members
+    return _with_ends(members, start)
+
+
+def _with_ends(members: dict[str, Member], directory: int) -> dict[str, Member]:
+    begins = sorted({member.header for member in members.values()} | {directory})
+    ends = dict(pairwise(begins))
+    return {name: replace(member, end=ends.get(member.header, 0)) for name, member in members.items()}
 
 
 def member_extent(file: File, member: Member) -> Extent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint
+from normscope.checkpoints.base import Borrowed, Buffer, Checkpoint, StoredRange
 
 
 class RenamedCheckpoint(Checkpoint):
@@ -56,6 +56,10 @@ class RenamedCheckpoint(Checkpoint):
     def read_granularity(self, name: str) -> int:
         """Same as Checkpoint.read_granularity."""
         return self._checkpoint.read_granularity(self.stored_name(name))
+
+    def stored_range(self, name: str, start: int, stop: int) -> StoredRange | None:
+        """Same as Checkpoint.stored_range."""
+        return self._checkpoint.stored_range(self.stored_name(name), start, stop)
 
     def sequential(self, name: str) -> bool:
         """Same as Checkpoint.sequential."""

@@ -15,11 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from normscope.checkpoints.ranges.patience import LONGEST_WAIT
 from normscope.checkpoints.series.name_pattern import NamePattern
 from normscope.checkpoints.series.series import CheckpointSeries, CheckpointSource, open_series
 from normscope.engines.engine import SupportsSubmit, check_engine
 from normscope.errors import UsageError
-from normscope.option_checks import check_integer, check_kind, check_progress
+from normscope.option_checks import check_integer, check_kind, check_number, check_progress
 from normscope.progress import Progress, silent
 from normscope.remarks import write_remarks
 from normscope.run import Run
@@ -29,9 +30,10 @@ from normscope.weights.scan.measuring import measure
 from normscope.weights.scan.ownership import claim
 from normscope.weights.scan.plugin_measures import plugin_measures, record_measures
 from normscope.weights.scan.recorded_checkpoints import join_recorded
+from normscope.weights.scan.remote_scan import measure_remote, telling_waits
 from normscope.weights.scan.scan_record import write_inventory, write_kernels, write_provenance
 from normscope.weights.scan.scan_stage import ScanStage, open_stage, refuse_other_shapes
-from normscope.weights.scan.tensor_patterns import check_pattern_list, check_patterns
+from normscope.weights.tensor_patterns import check_pattern_list, check_patterns
 from normscope.weights.soundness.check import check_scan
 from normscope.words import joined
 
@@ -42,15 +44,18 @@ class ScanConfig:
 
     `steps` are the steps of the checkpoints, one for each in the order of their names, if the names say
     none or a wrong one. `revisions` are patterns for the branches and tags of a Hugging Face repository,
-    each of which is a checkpoint. `pattern` is a regular expression that reads the names instead, with named
-    groups: `r"model_(?P<epoch>\\d+)_"`; they may be step, epoch, stage and tokens. `skip` are glob patterns
-    of tensor names to leave out; `keep` are those of tensors to measure although a rule says that they are
-    no parameters. `workers` is the number of threads. An `engine` replaces the threads: `processes:4`,
-    `ray`, `ray://head:10001`, `dask:scheduler:8786`, or any `concurrent.futures.Executor`, which is not shut
-    down. Its workers read the checkpoints themselves, under the same addresses; only this process writes. An
-    executor that does not say how many calls it runs at a time gets a few per `workers`. `command` is
-    recorded in the run file. `measures` says whether the measures of plugins are computed after the sums.
-    `add` says that the series continues the one that the run file already has, in another place.
+    each of which is a checkpoint; "commits:main" are the commits of a branch that name a step. `pattern` is
+    a regular expression that reads the names instead, with named groups: `r"model_(?P<epoch>\\d+)_"`; they
+    may be step, epoch, stage and tokens. `skip` are glob patterns of tensor names to leave out; `keep` are
+    those of tensors to measure although a rule says that they are no parameters. `workers` is the number of
+    threads; for remote files, of requests at a time. If it is not given, there is one thread per core, and
+    as many requests as make remote files arrive faster. An `engine` replaces the threads: `processes:4`,
+    `ray`, `ray://head:10001`, `dask:scheduler:8786`, or any `concurrent.futures.Executor`, which is not
+    shut down. Its workers read the checkpoints themselves, under the same addresses; only this process
+    writes. An executor that does not say how many calls it runs at a time gets a few per `workers`.
+    `command` is recorded in the run file. `measures` says whether the measures of plugins are computed
+    after the sums. `add` says that the series continues the one that the run file already has, in another
+    place. `patience` is how many seconds a server that limits requests may make one request wait.
 
     >>> ns.ScanConfig(skip=["rope_*"], workers=2).skip
     ['rope_*']
@@ -60,21 +65,29 @@ class ScanConfig:
     revisions: str | Sequence[str] | None = field(default=None, hash=False)
     skip: Collection[str] = field(default=(), hash=False)
     keep: Collection[str] = field(default=(), hash=False)
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int | None = None
     command: str | None = None
     engine: SupportsSubmit | str | None = None
     measures: bool = True
     add: bool = False
     pattern: str | None = None
+    patience: float = LONGEST_WAIT
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "workers", check_integer("workers", self.workers, 1))
+        if self.workers is not None:
+            object.__setattr__(self, "workers", check_integer("workers", self.workers, 1))
         check_pattern_list("skip", self.skip)
         check_pattern_list("keep", self.keep)
         if self.pattern is not None:
             NamePattern(self.pattern)
         check_kind("add", self.add, bool, "True or False")
         check_engine(self.engine)
+        check_number("patience", self.patience, 0)
+
+    @property
+    def threads(self) -> int:
+        """Threads that sum local checkpoints: `workers`, or one per core."""
+        return self.workers or os.cpu_count() or 1
 
 
 def scan(
@@ -90,14 +103,15 @@ def scan(
     engine: SupportsSubmit | str | None = None,
     add: bool | None = None,
     pattern: str | None = None,
+    patience: float | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Measure every checkpoint of a series that is not yet in the run file, and open the run file.
 
     `source` is a folder of checkpoints, a file, a glob, a URL, or a list of these; `run` is the run file.
-    `steps`, `revisions`, `skip`, `keep`, `workers`, `engine`, `add` and `pattern` are explained in
-    ScanConfig; give them or a `config`, not both. `progress` is called with (bytes done, bytes in all, note).
-    A run file belongs to one series: another one is refused.
+    `steps`, `revisions`, `skip`, `keep`, `workers`, `engine`, `add`, `pattern` and `patience` are explained
+    in ScanConfig; give them or a `config`, not both. `progress` is called with (bytes done, bytes in all,
+    note). A run file belongs to one series: another one is refused.
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -111,9 +125,10 @@ def scan(
     check_kind("run", run, (str, os.PathLike), "the path of a run file")
     options: dict[str, Any] = {"steps": steps, "revisions": revisions, "skip": skip, "keep": keep}
     options |= {"workers": workers, "engine": engine}
-    options |= {"add": add, "pattern": pattern}
+    options |= {"add": add, "pattern": pattern, "patience": patience}
     config = _one_config(config, {name: value for name, value in options.items() if value is not None})
-    series = open_series(source, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
+    with telling_waits(config.patience, progress):
+        series = open_series(source, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
     scan_series(series, run, config, progress)
     return Run(run)
 
@@ -142,6 +157,7 @@ def scan_series(
     """
     measures = plugin_measures() if config.measures else ()
     with ExitStack() as stack:
+        progress = stack.enter_context(telling_waits(config.patience, progress))
         path = run.path if isinstance(run, Run) else Path(run)
         existing = stack.enter_context(Run.create(path)) if path.exists() else None
         series, ownership = join_recorded(series, existing, config.add)
@@ -156,7 +172,9 @@ def scan_series(
             write_provenance(target, series.name, config.command)
             write_inventory(target, stages, [*notes, *series.notes])
         tasks = [task for stage in stages for task in stage.tasks(target)]
-        kernels = measure(tasks, target, config.workers, config.engine, progress)
+        if config.engine is None:
+            tasks = measure_remote(tasks, target, config.workers, progress)
+        kernels = measure(tasks, target, config.threads, config.engine, progress)
         with target.transaction():
             write_kernels(target, kernels)
             tie_equal_tensors(target, [stage.checkpoints[-1] for stage in stages])

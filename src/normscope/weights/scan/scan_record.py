@@ -11,7 +11,7 @@ from normscope._version import __version__
 from normscope.anatomy import unknown_tensors
 from normscope.run import Run
 from normscope.weights.scan.scan_stage import ScanStage
-from normscope.weights.scan.stale_rows import delete_unused_tensors
+from normscope.weights.stale_rows import delete_unused_tensors
 from normscope.weights.sums.statistics import backend
 from normscope.words import joined
 

@@ -11,6 +11,7 @@ from glob import escape
 from types import MappingProxyType
 
 from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.round_trips import for_each
 from normscope.checkpoints.series.series import Entry
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat, UnsafeCheckpoint
 from normscope.remarks import LeftOut
@@ -23,7 +24,7 @@ from normscope.weights.networks import networks
 from normscope.weights.scan.checkpoint_place import CheckpointPlace
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
-from normscope.weights.scan.stale_rows import (
+from normscope.weights.stale_rows import (
     delete_former_pairs,
     delete_left_out,
     forget_abandoned,
@@ -43,16 +44,24 @@ def open_stage(entries: Sequence[Entry], choice: TensorChoice, stack: ExitStack)
     """Open the checkpoints of a stage; the stack closes them. A few that are damaged are left out."""
     opened: list[tuple[Entry, Checkpoint]] = []
     damaged: dict[Entry, CheckpointError] = {}
-    for entry in entries:
-        try:
-            opened.append((entry, entry.open()))
-            stack.callback(opened[-1][1].close)
-        except DAMAGED as error:
-            damaged[entry] = error
+    found_all = for_each(entries, _open_or_error, [entry.source for entry in entries])
+    for entry, found in zip(entries, found_all, strict=True):
+        if isinstance(found, CheckpointError):
+            damaged[entry] = found
+        else:
+            opened.append((entry, found))
+            stack.callback(found.close)
     if 2 * len(damaged) >= len(entries):
         raise _too_many(damaged, len(entries))
     kept, checkpoints = zip(*opened, strict=True)
     return ScanStage(kept, checkpoints, choice, {entry: str(error) for entry, error in damaged.items()})
+
+
+def _open_or_error(entry: Entry) -> Checkpoint | CheckpointError:
+    try:
+        return entry.open()
+    except DAMAGED as error:
+        return error
 
 
 def refuse_other_shapes(stages: Sequence[ScanStage]) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.checkpoints.base import ITEM_SIZES, File
-from normscope.checkpoints.extents import ByteRange, Extent, StridedView
+from normscope.checkpoints.extents import ByteRange, Extent
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
 from normscope.checkpoints.formats.torch.pickle_values import Pickle, shown
 from normscope.checkpoints.formats.torch.records import Storage, TensorRecord, persistent_keys, read_storage
 from normscope.checkpoints.storage import zips
+from normscope.checkpoints.strided_view import StridedView
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat
 
 MAGIC = 0x1950A86A20F9469CFC6C

@@ -126,11 +126,11 @@ def test_workers_that_open_files_themselves_read_the_same_version(tmp_path, repl
 
     with CraftedServer(b"", behaviour).serving() as server, ThreadPoolExecutor(1) as executor:
         if not replaced:
-            scan(server.url, tmp_path / "run.db", executor=executor).close()
+            scan(server.url, tmp_path / "run.db", engine=executor).close()
             assert rows(tmp_path / "run.db") == local_rows(tmp_path, {3: before})
             return
         with pytest.raises(ReplacedCheckpoint, match="was replaced while it was read"):
-            scan(server.url, tmp_path / "run.db", executor=executor)
+            scan(server.url, tmp_path / "run.db", engine=executor)
         assert rows(tmp_path / "run.db") == []
 
 

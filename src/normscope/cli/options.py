@@ -43,8 +43,7 @@ NamePattern = Annotated[
     ),
 ]
 Revisions = Annotated[
-    str | None,
-    option("--revisions", "GLOB", "Revisions of a hub model: 'step*'; or commits:BRANCH."),
+    str | None, option("--revisions", "GLOB", "Revisions of a hub model: 'step*'; or commits:BRANCH.")
 ]
 
 # -- which numbers of a run -----------------------------------------------------------
@@ -212,16 +211,7 @@ Keep = Annotated[
     option("--keep", "GLOB", "Tensors to measure although they look like constants; can be repeated."),
 ]
 Workers = Annotated[
-    int | None,
-    option(
-        "--workers", "N",
-        "Number of threads, or of requests at a time. [default: one per core; as many requests as help]",
-        min=1,
-    ),
-]  # fmt: skip
-Patience = Annotated[
-    float | None,
-    option("--patience", "SECONDS", "Longest wait for a server that limits requests. [default: 600]", min=0),
+    int | None, option("--workers", "N", "Threads, or requests at a time. [default: as many as help]", min=1)
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be read; measure nothing.")]
 Follow = Annotated[
@@ -278,8 +268,8 @@ def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions
     """How the steps of a series are read."""
 
 
-def tensors(skip: Skip = None, keep: Keep = None, patience: Patience = None) -> None:
-    """What a scan leaves out and what it keeps, and how long it waits for a server."""
+def tensors(skip: Skip = None, keep: Keep = None) -> None:
+    """What a scan leaves out and what it keeps."""
 
 
 def scan_modes(dry_run: DryRun = False, follow: Follow = False, add: Add = False) -> None:

@@ -51,7 +51,14 @@ Bandwidth = Annotated[
 MOST_REASONS = 12  # lines about tensors that are not measured
 
 
-def workforce(workers: Workers = None, engine: Engine = None, bandwidth: Bandwidth = None) -> None:
+Patience = Annotated[
+    float | None, option("--patience", "SECONDS", "Longest wait for a busy server. [default: 600]", min=0)
+]
+
+
+def workforce(
+    workers: Workers = None, engine: Engine = None, bandwidth: Bandwidth = None, patience: Patience = None
+) -> None:
     """Who reads a series, and how fast."""
 
 
@@ -84,7 +91,7 @@ def scan(
         workers=readers["workers"],
         engine=readers["engine"],
         add=how["add"],
-        **({} if measured["patience"] is None else {"patience": measured["patience"]}),
+        **({} if readers["patience"] is None else {"patience": readers["patience"]}),
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if how["dry_run"]:
@@ -104,7 +111,7 @@ def _refuse_unused(
 ) -> None:
     if how["dry_run"]:
         refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"], add=how["add"])
-        refuse_unused("with --dry-run", engine=readers["engine"])
+        refuse_unused("with --dry-run", engine=readers["engine"], patience=readers["patience"])
         if not readers["bandwidth"]:
             refuse_unused("with --dry-run and without --bandwidth", workers=readers["workers"])
     else:

@@ -15,6 +15,9 @@ from normscope.words import some
 _ANY_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[kmbt](?![a-z]))?")
 _HASH = re.compile(r"(.*?)([0-9a-f]{2,})")
 _FEWEST = 3  # names with a number that settle what another of their form means
+_REVISIONS = (
+    "; or --revisions 'step*' if its revisions are a series, --revisions commits:main if its commits are"
+)
 _MOST_SHOWN = 6  # checkpoints for which a refusal shows the whole option
 
 
@@ -64,19 +67,11 @@ def doubtful(several: Sequence[Named]) -> str:
     return f"It is not clear which number is the step: {some(names)}. {say} the steps in order with --steps."
 
 
-def revisions_hint(source: str) -> str:
-    """For a model of the hub, how a series is named whose checkpoints are revisions or commits."""
-    if not source.startswith("hf://"):
-        return ""
-    return (
-        ", or read its branches and tags with --revisions 'step*', its commits with --revisions commits:main"
-    )
-
-
 def steps_to_give(found: Sequence[FoundCheckpoint], hint: str = "") -> str:
     """What to do about checkpoints without steps, ready to be typed where there are few."""
     if len(found) == 1:
-        return f"Give it one, for example --steps 0{hint}."
+        hub = found[0].source.startswith("hf://")
+        return f"Give it one, for example --steps 0{hint}{_REVISIONS if hub else ''}."
     shown = ",".join(str(1000 * (i + 1)) for i in range(len(found)))
     shown = shown if len(found) <= _MOST_SHOWN else "1000,2000,…"
     names = some([each.label for each in found])

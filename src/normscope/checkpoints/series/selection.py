@@ -11,13 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from normscope.checkpoints.series.copies import same_weights, share_a_tensor
-from normscope.checkpoints.series.doubtful_names import (
-    doubtful,
-    refuse_doubtful,
-    revisions_hint,
-    settle,
-    steps_to_give,
-)
+from normscope.checkpoints.series.doubtful_names import doubtful, refuse_doubtful, settle, steps_to_give
 from normscope.checkpoints.series.families import Named, one_family
 from normscope.checkpoints.series.file_groups import FoundCheckpoint
 from normscope.checkpoints.series.name_pattern import NamePattern, suggested_pattern
@@ -201,7 +195,7 @@ def _with_step(
             label = replace(label, step=default if stored is None else stored, unit="step")
     if label.number is None:
         pattern = suggested_pattern(found.label) if label.kind == "several" else ""
-        hint = f", or --pattern '{pattern}'" if pattern else revisions_hint(found.source)
+        hint = f", or --pattern '{pattern}'" if pattern else ""
         raise CheckpointError(
             f"{found.source} has no step, neither in its name nor inside. {steps_to_give(beside, hint)}"
         )

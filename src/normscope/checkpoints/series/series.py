@@ -22,7 +22,7 @@ from normscope.checkpoints.series.names import names_step, parse_label
 from normscope.checkpoints.series.parts import RankParts, other_ranks
 from normscope.checkpoints.series.selection import ChosenSeries, select, select_matching
 from normscope.checkpoints.storage import hub
-from normscope.checkpoints.storage.folder_glob import matches, split_glob
+from normscope.checkpoints.storage.folder_glob import glob_matches
 from normscope.checkpoints.storage.fsspec import open_url
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, MissingCheckpoints, UsageError
@@ -175,24 +175,14 @@ def _find(source: str, revisions: str | Sequence[str] | None = None) -> list[Dis
         raise UsageError(
             f"Revisions were given, but {source} is not a Hugging Face repository (hf://OWNER/NAME)."
         )
-    if "://" in source and "*" in source:
-        return _find_matches(source)
     if "://" in source:
-        found = open_url(source)
-        return [_find_in_folder(found) if isinstance(found, Folder) else _from_file(*found)]
+        found = glob_matches(source, _open_address) if "*" in source else [open_url(source)]
+        return [_find_in_folder(each) if isinstance(each, Folder) else _from_file(*each) for each in found]
     return _find_on_disk(source)
 
 
-def _find_matches(source: str) -> list[Discovery]:
-    """The checkpoints of an address with stars, which must be in a place that can be listed."""
-    root, patterns = split_glob(source)
-    folder = hub.open_folder(hub.parse_address(root)) if root.startswith(hub.SCHEME) else open_url(root)
-    if not isinstance(folder, Folder):
-        raise CheckpointError(f"{root} is a file; expected a folder before the first star in {source}.")
-    found = list(matches(folder, patterns))
-    if not found:
-        raise MissingCheckpoints(f"{source} matches nothing; {root} has {some(folder.names(), 5)}.")
-    return [_find_in_folder(each) if isinstance(each, Folder) else _from_file(*each) for each in found]
+def _open_address(root: str) -> object:
+    return hub.open_folder(hub.parse_address(root)) if root.startswith(hub.SCHEME) else open_url(root)
 
 
 def _find_on_disk(source: str) -> list[Discovery]:

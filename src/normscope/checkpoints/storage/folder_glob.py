@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from normscope.checkpoints.base import Folder
-from normscope.words import natural_key
+from normscope.errors import MissingCheckpoints
+from normscope.words import natural_key, some
 
 Match = Folder | tuple[Folder, str]
 """A folder, or a file as its folder and its name."""
@@ -21,6 +22,20 @@ def split_glob(address: str) -> tuple[str, list[str]]:
     before = address[: address.find("*")] if "*" in address else address + "/"
     root = before[: before.rfind("/") + 1]
     return root, [name for name in address[len(root) :].split("/") if name]
+
+
+def glob_matches(address: str, open_folder: Callable[[str], object]) -> list[Match]:
+    """The files and folders that an address with stars names; MissingCheckpoints if there are none.
+
+    `open_folder` opens the part of the address before the first star.
+    """
+    root, patterns = split_glob(address)
+    folder = open_folder(root)
+    found = list(matches(folder, patterns)) if isinstance(folder, Folder) else []
+    if not found:
+        there = some(folder.names(), 5) if isinstance(folder, Folder) else "no listing: it is a file"
+        raise MissingCheckpoints(f"{address} matches nothing; {root} has {there}.")
+    return found
 
 
 def matches(folder: Folder, patterns: Sequence[str]) -> Iterator[Match]:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from normscope.checkpoints.arrays import read_elements
 from normscope.checkpoints.base import WIDTHS, Buffer, StoredRange
 from normscope.checkpoints.ranges.patience import Patience, patient
+from normscope.checkpoints.ranges.read_ahead import ReadAhead
 from normscope.progress import Progress
 from normscope.run import Run
-from normscope.checkpoints.ranges.read_ahead import ReadAhead
 from normscope.weights.scan.scan_stage import TensorTask
 from normscope.weights.scan.stripes import Stripe, is_striped, plan_stripes
 from normscope.weights.scan.walk import BLOCK, Part

@@ -33,8 +33,8 @@ from normscope.weights.scan.recorded_checkpoints import join_recorded
 from normscope.weights.scan.remote_scan import measure_remote, telling_waits
 from normscope.weights.scan.scan_record import write_inventory, write_kernels, write_provenance
 from normscope.weights.scan.scan_stage import ScanStage, open_stage, refuse_other_shapes
-from normscope.weights.tensor_patterns import check_pattern_list, check_patterns
 from normscope.weights.soundness.check import check_scan
+from normscope.weights.tensor_patterns import check_pattern_list, check_patterns
 from normscope.words import joined
 
 

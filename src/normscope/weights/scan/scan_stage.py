@@ -24,6 +24,8 @@ from normscope.weights.networks import networks
 from normscope.weights.scan.checkpoint_place import CheckpointPlace
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
+from normscope.weights.scan.walk import Part, parts
+from normscope.weights.series_identity import absolute, same_contents
 from normscope.weights.stale_rows import (
     delete_former_pairs,
     delete_left_out,
@@ -31,8 +33,6 @@ from normscope.weights.stale_rows import (
     forget_changed,
     forget_sums,
 )
-from normscope.weights.scan.walk import Part, parts
-from normscope.weights.series_identity import absolute, same_contents
 from normscope.weights.sums.statistics import Sums, add
 from normscope.weights.tensor_rows import add_tensors
 

@@ -129,7 +129,7 @@ def test_workers_that_open_files_themselves_read_the_same_version(tmp_path, repl
             scan(server.url, tmp_path / "run.db", engine=executor).close()
             assert rows(tmp_path / "run.db") == local_rows(tmp_path, {3: before})
             return
-        with pytest.raises(ReplacedCheckpoint, match="was replaced while it was read"):
+        with pytest.raises(ReplacedCheckpoint, match="has other contents than when the scan began"):
             scan(server.url, tmp_path / "run.db", engine=executor)
         assert rows(tmp_path / "run.db") == []
 

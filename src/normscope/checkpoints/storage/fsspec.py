@@ -14,6 +14,7 @@ from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Fetch, Retry, Tran
 from normscope.checkpoints.storage.file_tree import FileTree, relative
 from normscope.checkpoints.storage.s3 import S3Object, is_s3
 from normscope.checkpoints.storage.web import SCHEMES, WebFolder, open_web
+from normscope.checkpoints.storage.web_listing import open_listing
 from normscope.errors import CheckpointError, MissingExtra
 from normscope.plugins import require
 
@@ -93,10 +94,10 @@ def _protocols(filesystem: Any) -> frozenset[str]:
     return frozenset((protocol,) if isinstance(protocol, str) else protocol)
 
 
-def open_url(url: str) -> FsspecFolder | tuple[FsspecFolder | WebFolder, str]:
+def open_url(url: str) -> Folder | tuple[FsspecFolder | WebFolder, str]:
     """The folder behind a URL; if it is a file, its folder and its name."""
     if url.lower().startswith(SCHEMES):
-        return open_web(url)
+        return open_listing(url) if url.endswith("/") else open_web(url)
     fsspec = require("fsspec", "remote", f"Reading {url}")
     try:
         filesystem, path = fsspec.core.url_to_fs(url)

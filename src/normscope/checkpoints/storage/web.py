@@ -11,10 +11,12 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.ranges.file_version import FileVersion
 from normscope.checkpoints.ranges.range_answers import (
+    BUSY,
     check_answer,
     counted,
     first_version,
     range_headers,
+    server_wait,
 )
 from normscope.checkpoints.ranges.range_file import RangeFile, header_guess
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, repeat
@@ -72,6 +74,38 @@ def open_web(url: str) -> tuple[WebFolder, str]:
     """The folder of the file at a URL, and the file's name."""
     folder = WebFolder(url)
     return folder, folder.names()[0]
+
+
+@dataclass(frozen=True)
+class WebPage:
+    """A whole page: its status and text, and whether it is HTML, or from a server that speaks S3."""
+
+    status: int
+    text: str
+    is_html: bool
+    is_s3: bool
+
+
+def read_page(url: str, largest: int) -> WebPage:
+    """Read a page of at most so many bytes, with the retries, redirects and credentials of files."""
+    source = _WebSource(url)
+
+    def once() -> WebPage:
+        limits = _limits(largest)
+        with source._ask({"Accept-Encoding": "identity"}, limits) as answer:
+            if answer.status in BUSY:
+                raise Transient(f"the server answered {answer.status}", server_wait(answer.headers))
+            body = bytearray()
+            for piece in answer.pieces():
+                body += piece
+                if len(body) > largest:
+                    raise CheckpointError(f"{url} is not a listing: it has more than {largest:,} bytes.")
+            kind = answer.headers.get("content-type", "")
+            s3 = any(name.startswith("x-amz-") for name in answer.headers) or "xml" in kind
+            good = answer.status == 200 and "html" in kind
+            return WebPage(answer.status, body.decode("utf-8", "replace"), good, s3)
+
+    return repeat(once, url, RETRY)
 
 
 @dataclass(frozen=True)

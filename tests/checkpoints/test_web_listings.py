@@ -1,0 +1,106 @@
+"""Folders of web servers: index pages as nginx, Apache and Python write them, and buckets over http."""
+
+import functools
+import http.server
+import os
+import threading
+from contextlib import contextmanager
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from normscope.checkpoints import open_series
+from normscope.checkpoints.storage.web_listing import linked_names
+from normscope.errors import CheckpointError
+
+from .crafted_server import CraftedServer
+from .test_fsspec import Ranges, s3  # noqa: F401
+
+NGINX = """<html><head><title>Index of /run/</title></head><body><h1>Index of /run/</h1><hr><pre>
+<a href="../">../</a>
+<a href="step_10.safetensors">step_10.safetensors</a>      02-Nov-2026 10:00   1234
+<a href="step%2020/">step 20/</a>                            02-Nov-2026 10:00      -
+</pre></body></html>"""
+APACHE = """<table><tr><th><a href="?C=N;O=D">Name</a></th><th><a href="?C=M;O=A">Last modified</a></th></tr>
+<tr><td><a href="/">Parent Directory</a></td></tr>
+<tr><td><a href="step_10.safetensors">step_10.saf..&gt;</a></td></tr>
+<tr><td><A HREF="/run/step%2020/">step 20/</A></td></tr></table>"""
+HOSTILE = """<a href="http://elsewhere/run/step_1">x</a><a href="//elsewhere/run/step_2">x</a>
+<a href="../run/..%2f..%2fetc/">x</a><a href="javascript:step_3">x</a><a href="a/b/step_4">x</a>
+<a href="">x</a><a href=".">x</a><a href="/run/%2e%2e">x</a><a href="https://host/run/step_5">x</a><a>x</a>"""
+
+
+@pytest.mark.parametrize("page", [NGINX, APACHE])
+def test_names_in_index_pages(page):
+    assert linked_names(page, "http://host/run/") == ["step 20/", "step_10.safetensors"]
+
+
+def test_links_that_lead_elsewhere_do_not_count():
+    assert linked_names(HOSTILE, "http://host/run/") == []
+
+
+def tensors(step):
+    return {"w": torch.full((8, 8), float(step)), "v": torch.ones(3, 5)}
+
+
+class Pages(Ranges):
+    """Files by ranges, and Python's own pages for folders."""
+
+    def do_GET(self):
+        listed = http.server.SimpleHTTPRequestHandler if self.path.endswith("/") else Ranges
+        listed.do_GET(self)
+
+
+@contextmanager
+def serving(folder):
+    handler = functools.partial(Pages, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def check(series, steps):
+    assert [entry.step for entry in series.entries] == steps
+    for entry in series.entries:
+        found = bytes(entry.open().read("w", 0, 256))
+        assert found == tensors(entry.step)["w"].numpy().tobytes()
+
+
+def test_folders_of_pythons_own_pages(tmp_path):
+    for step in (3, 20):
+        folder = tmp_path / "my run" / "checkpoints" / f"step_{step}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(save(tensors(step)))
+    with serving(tmp_path) as root:
+        check(open_series(f"{root}/my%20run/"), [3, 20])
+        check(open_series(f"{root}/my%20run/checkpoints/step_2*/"), [20])
+        check(open_series(f"{root}/my%20run/*/step_*/*.safetensors"), [3, 20])
+        with pytest.raises(CheckpointError, match="matches nothing"):
+            open_series(f"{root}/my%20run/epoch_*")
+
+
+def test_a_server_that_lists_nothing_says_what_to_type():
+    def behaviour(r):
+        r.head(403, ("Content-Length", 0))
+
+    with (
+        CraftedServer(b"", behaviour).serving() as server,
+        pytest.raises(CheckpointError, match=r"cannot be listed: it answered 403.*s3://BUCKET/FOLDER"),
+    ):
+        open_series(f"{server.root}/run/")
+
+
+def test_a_bucket_that_answers_xml(s3):  # noqa: F811
+    """Its keys come in pages; the address has the bucket in its path, as those of many servers do."""
+    import boto3
+
+    root = os.environ["AWS_ENDPOINT_URL"]
+    client = boto3.client("s3")
+    for step in range(7):
+        key = f"models/run & more/step_{step}/model.safetensors"
+        client.put_object(Bucket="bucket", Key=key, Body=save(tensors(step)), ACL="public-read")
+    client.close()
+    check(open_series(f"{root}/bucket/models/run%20&%20more/"), list(range(7)))
+    check(open_series(f"{root}/bucket/models/run%20&%20more/step_*/"), list(range(7)))

@@ -47,7 +47,7 @@ def tensors(step):
 class Pages(Ranges):
     """Files by ranges, and Python's own pages for folders."""
 
-    def do_GET(self):
+    def do_GET(self):  # noqa: N802
         listed = http.server.SimpleHTTPRequestHandler if self.path.endswith("/") else Ranges
         listed.do_GET(self)
 

@@ -5,6 +5,7 @@
 A hub in a process of its own answers each request after 50 ms and sends 100 MB/s in all. One contestant
 downloads every revision with huggingface_hub's snapshot_download and scans the files, the other scans the
 hub. Each runs in a process of its own; memory is its peak above that of the imports, disk what it left there.
+Then the 1,300 folders of a bucket, served by moto, are listed, each answer 50 ms away.
 """
 
 import json
@@ -12,12 +13,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
+
+from normscope.checkpoints import open_series
 
 MILLISECONDS, MEGABYTES = 50, 100
 VOCABULARY, WIDTH, LAYERS = 12_288, 128, 6
@@ -135,8 +140,55 @@ def compare(folder, count, rounds):
     print(f"  scan / download: {best['scan']['seconds'] / best['download']['seconds']:.2f}")
 
 
+def list_folders(count):
+    """Seconds to find the checkpoints in so many folders of a bucket, each answer 50 ms away."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    asked = []
+    application = DomainDispatcherApplication(create_backend_app)
+
+    def distant(environ, start_response):
+        if environ["REQUEST_METHOD"] == "GET":
+            asked.append(environ["PATH_INFO"])
+            time.sleep(MILLISECONDS / 1e3)
+        return application(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, distant, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ[name] = "testing"
+    os.environ |= {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    fill_bucket(count)
+    asked.clear()
+    began = time.perf_counter()
+    series = open_series("s3://bucket/run")
+    seconds = time.perf_counter() - began
+    assert len(series.entries) == count
+    print(
+        f"{count} folders of a bucket ({MILLISECONDS} ms): found in {seconds:.1f} s with {len(asked)} requests"
+    )
+    server.shutdown()
+
+
+def fill_bucket(count):
+    import boto3
+
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bucket")
+    data = save({"w": torch.ones(4, 4)})
+    for step in range(count):
+        client.put_object(Bucket="bucket", Key=f"run/checkpoints/step_{step}/model.safetensors", Body=data)
+        client.put_object(Bucket="bucket", Key=f"run/checkpoints/step_{step}/config.json", Body=b"{}")
+    client.close()
+
+
 def main():
     quick = "--quick" in sys.argv
     for count, rounds in ((20, 1 if quick else 3), *(() if quick else ((154, 1),))):
         with tempfile.TemporaryDirectory() as name:
             compare(Path(name), count, rounds)
+    list_folders(1300)

@@ -1,5 +1,7 @@
 """Checkpoints that ranks wrote in parts against the same models saved whole: every tensor, layer and role."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -255,3 +257,38 @@ def test_experts_in_one_tensor_are_refused(tmp_path):
         (tmp_path / "iter_0000005").mkdir(exist_ok=True)
         (folder / "mp_rank_00").rename(tmp_path / "iter_0000005" / f"mp_rank_00_{expert:03d}")
     assert "several experts of one rank are in one tensor" in refusal(tmp_path / "iter_0000005")
+
+
+# -- written by Megatron-Core itself (make_rank_fixtures.py) -----------------------------------
+
+FIXTURES = Path(__file__).parent / "fixtures" / "megatron"
+_FUSED = {
+    "input_layernorm.": "self_attention.linear_qkv.layer_norm_",
+    "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_",
+}
+
+
+def test_both_formats_of_megatron_hold_the_same_model():
+    """`torch_dist` names the norms as if they were fused with the layer after them; the rest is equal."""
+    ranks, joined = (open_series(FIXTURES / kind).entries[0] for kind in ("torch", "torch_dist"))
+    assert ranks.step == joined.step == 1
+    one, other = ranks.open(), joined.open()
+    assert one.step == other.step == 1
+    assert not one.notes
+    assert not other.notes
+    names = {name: name for name in one.tensors}
+    for old, new in _FUSED.items():
+        names = {name: whole.replace(old, new) for name, whole in names.items()}
+    assert set(names.values()) == set(other.tensors)
+    for name, whole in names.items():
+        tensor = one.tensors[name]
+        assert tensor.shape == other.tensors[whole].shape
+        assert bytes(one.read(name, 0, tensor.nbytes)) == bytes(other.read(whole, 0, tensor.nbytes)), name
+
+
+def test_layers_in_one_tensor_are_told_apart(tmp_path):
+    found = rows(FIXTURES / "torch_dist", tmp_path / "run.db")
+    layers = {row[1]: (row[3], row[4]) for row in found}
+    assert layers["decoder.layers.1.mlp.linear_fc2.weight"] == (1, "mlp out")
+    assert layers["decoder.layers.0.self_attention.linear_qkv.weight"] == (0, "qkv")
+    assert layers["output_layer.weight"] == (None, "head")

@@ -8,7 +8,7 @@ archive of the chunk.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, shown
 from normscope.checkpoints.formats.torch.pickles import read_single, read_single_value
+from normscope.checkpoints.formats.torch.records import read_size
 from normscope.checkpoints.limits import AXES, limits
 from normscope.checkpoints.slot_names import STEP_KEYS
 from normscope.checkpoints.storage.part_file import PartFile
@@ -43,11 +44,15 @@ def is_dcp(folder: Folder) -> bool:
     return METADATA in names and any(name.endswith(".distcp") for name in names)
 
 
-def open_dcp(folder: Folder) -> Checkpoint:
+Divide = Callable[[Tensor, list[Tile]], Iterable[tuple[Tensor, list[Tile]]]]
+"""Divides a stored tensor into several tensors of the model."""
+
+
+def open_dcp(folder: Folder, divide: Divide = lambda tensor, tiles: [(tensor, tiles)]) -> Checkpoint:
     """Open the model in a folder that FSDP2, or anything else with torch.distributed.checkpoint, wrote."""
     metadata = _read_metadata(folder.file(METADATA))
     try:
-        return _DcpReader(folder, metadata).open()
+        return _DcpReader(folder, metadata, divide).open()
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptCheckpoint(
             f"{folder.name}/{METADATA} is not in the form that torch writes "
@@ -58,7 +63,8 @@ def open_dcp(folder: Folder) -> Checkpoint:
 class _DcpReader:
     """Turns the records of the metadata into a table of tensors."""
 
-    def __init__(self, folder: Folder, metadata: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Folder, metadata: Mapping[str, Any], divide: Divide) -> None:
+        self.divide = divide
         self.folder, self.present = folder, set(folder.names())
         self.entries: dict[str, Any] = dict(metadata["state_dict_metadata"])
         self.paths = metadata.get("planner_data") or {}
@@ -76,8 +82,11 @@ class _DcpReader:
         tensors: dict[str, Tensor] = {}
         extents: dict[str, Extent] = {}
         for path, name in selection.names.items():
-            tensor, extents[name] = self._locate(name, by_path[path], described[by_path[path]].state)
-            tensors[name] = tensor
+            key = by_path[path]
+            for tensor, tiles in self.divide(*self._locate(name, key, described[key].state)):
+                width = ITEM_SIZES[tensor.dtype]
+                extents[tensor.name] = join_tiles(key, tensor.shape, width, tiles)
+                tensors[tensor.name] = tensor
         if not tensors:
             raise no_parameters(self.folder.name, selection.skipped)
         extras = Extras(selection.skipped, self._step(), networks=selection.networks)
@@ -89,19 +98,19 @@ class _DcpReader:
             return (name,)
         return tuple(shown(key, most=limits().name) for key in path)
 
-    def _locate(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, Extent]:
-        dtype, shape = _dtype(state["properties"]), _size(state["size"])
+    def _locate(self, name: str, key: str, state: Mapping[str, Any]) -> tuple[Tensor, list[Tile]]:
+        dtype, shape = _dtype(state["properties"]), read_size(state["size"])
         tiles = []
         self.parts += len(state["chunks"])
         if self.parts > limits().parts:
             raise ValueError(f"too many chunks (limit {limits().parts:,})")
         for chunk in state["chunks"]:
-            offsets, sizes = _size(chunk.state["offsets"]), _size(chunk.state["sizes"])
+            offsets, sizes = read_size(chunk.state["offsets"]), read_size(chunk.state["sizes"])
             stored = self.stored.get(key, {}).get(offsets)
             if stored is None:
                 raise CorruptCheckpoint(f"{self.folder.name} does not say where {key[:200]!r} is stored.")
             tiles.append(Tile(offsets, sizes, _Chunk(self._part(stored), sizes, dtype)))
-        return Tensor(name, shape, dtype, key), join_tiles(key, shape, ITEM_SIZES[dtype], tiles)
+        return Tensor(name, shape, dtype, key), tiles
 
     def _part(self, stored: _Stored) -> PartFile:
         if stored.file not in self.present:
@@ -185,7 +194,7 @@ def _stored_chunks(storage_data: Any) -> dict[str, dict[tuple[int, ...], _Stored
             raise CheckpointError(
                 "a chunk is compressed or encrypted; save the checkpoint without transforms."
             )
-        offsets = _size(index.state["offset"]) if index.state.get("offset") is not None else ()
+        offsets = read_size(index.state["offset"]) if index.state.get("offset") is not None else ()
         name, file = index.state["fqn"], info.state["relative_path"]
         if not isinstance(name, str) or not isinstance(file, str):  # before they are hashed
             raise ValueError("a name is not a string")
@@ -204,17 +213,6 @@ def _class(value: Any) -> str:
     function = value.function if isinstance(value, CallRecord) else None
     known = isinstance(function, Global) and function.module.startswith("torch.distributed.checkpoint.")
     return function.name if isinstance(function, Global) and known else ""
-
-
-def _size(value: Any) -> tuple[int, ...]:
-    """The integers of a torch.Size, which is pickled as a call on a tuple."""
-    listed = value.args[0] if isinstance(value, CallRecord) else value
-    if not isinstance(listed, tuple | list) or len(listed) > AXES:
-        raise ValueError(f"a size is not a list of at most {AXES} integers")
-    numbers = tuple(listed)
-    if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
-        raise ValueError("a size is not a non-negative integer")
-    return numbers
 
 
 def _dtype(properties: Any) -> str:

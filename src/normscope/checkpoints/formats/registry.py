@@ -11,7 +11,9 @@ from normscope.checkpoints.formats.gguf import is_gguf, open_gguf
 from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
+from normscope.checkpoints.formats.ranks.deepspeed import is_deepspeed, open_deepspeed
 from normscope.checkpoints.formats.ranks.megatron import is_megatron, open_megatron
+from normscope.checkpoints.formats.ranks.megatron_dist import is_megatron_dist, open_megatron_dist
 from normscope.checkpoints.formats.safetensors import is_safetensors, open_safetensors
 from normscope.checkpoints.formats.torch.archives import is_pickle, is_torch_zip
 from normscope.checkpoints.formats.torch.pickles import open_legacy, open_torch_zip
@@ -56,9 +58,11 @@ class FolderFormat:
 
 
 FOLDER_FORMATS = (
+    FolderFormat("Megatron (torch_dist)", is_megatron_dist, open_megatron_dist),
     FolderFormat("torch distributed checkpoint (DCP)", is_dcp, open_dcp),
     FolderFormat("Orbax/T5X", is_orbax, open_orbax),
     FolderFormat("Megatron (mp_rank folders)", is_megatron, open_megatron),
+    FolderFormat("DeepSpeed (ZeRO, GPT-NeoX)", is_deepspeed, open_deepspeed),
 )
 
 

@@ -7,9 +7,9 @@ rank, whether they are parts or copies. Large tensors, and those of remote files
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from normscope.checkpoints.formats.ranks.rank_state import COPY_ALL, RankSource, StoredPiece
+from normscope.checkpoints.formats.ranks.rank_state import COPY_ALL, Held, RankSource, StoredPiece
 from normscope.words import some
 
 _WHOLE = 1 << 16
@@ -42,7 +42,7 @@ def sample(piece: StoredPiece) -> bytes:
     return b"".join(bytes(piece.extent.read(at, at + _SPOT)) for at in (0, middle, size - _SPOT))
 
 
-def compared(names: Iterable[str], pieces: Mapping[str, Sequence[StoredPiece]]) -> list[str]:
+def compared(names: Iterable[str], pieces: Held) -> list[str]:
     """The tensors to compare: all of mapped files, a few spread over the model of others."""
     listed = list(names)
     if len(listed) <= _FEW or all(piece.extent.zero_copy for piece in pieces[listed[0]]):
@@ -50,7 +50,7 @@ def compared(names: Iterable[str], pieces: Mapping[str, Sequence[StoredPiece]]) 
     return [listed[i * (len(listed) - 1) // (_FEW - 1)] for i in range(_FEW)]
 
 
-def differing_copies(copies: Mapping[str, Sequence[StoredPiece]], source: RankSource) -> tuple[str, ...]:
+def differing_copies(copies: Held, source: RankSource) -> tuple[str, ...]:
     """A note on copies that are not equal; CheckpointError if most are not: these are two models."""
     checked = compared(copies, copies)
     differ = [name for name in checked if not same_bytes(copies[name])]
@@ -67,9 +67,7 @@ def differing_copies(copies: Mapping[str, Sequence[StoredPiece]], source: RankSo
     )
 
 
-def refuse_duplicates(
-    parts: Mapping[str, Sequence[StoredPiece]], names: Sequence[str], source: RankSource
-) -> None:
+def refuse_duplicates(parts: Held, names: Sequence[str], source: RankSource) -> None:
     """CheckpointError if two ranks have the same bytes in all their parts: one is a copy of the other."""
     large = sorted(parts, key=lambda name: -parts[name][0].tensor.nbytes)[:_FEW]
     telling = [name for name in large if not all(map(is_constant, parts[name]))]

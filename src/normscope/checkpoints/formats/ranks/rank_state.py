@@ -29,6 +29,8 @@ class StoredPiece:
 
 
 Pieces = dict[str, StoredPiece]
+Held = Mapping[str, Sequence[StoredPiece]]
+"""Name → what each rank holds of it."""
 COPY_ALL = "Copy all ranks of one checkpoint."
 
 
@@ -68,6 +70,8 @@ class RankState:
     step: int | None = None
     buffers: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[File, ...] = ()
+    """All files that the tensors are in, if there are others besides `file`."""
 
 
 def read_rank(name: str, file: File) -> RankState:
@@ -105,7 +109,7 @@ def joined_checkpoint(layout: str, ranks: Sequence[RankState], pieces: Pieces, e
     """One checkpoint of what the ranks hold together."""
     return TableCheckpoint(
         layout,
-        [rank.file for rank in ranks],
+        [file for rank in ranks for file in rank.files or (rank.file,)],
         {name: piece.tensor for name, piece in pieces.items()},
         {name: piece.extent for name, piece in pieces.items()},
         extras,
@@ -115,3 +119,10 @@ def joined_checkpoint(layout: str, ranks: Sequence[RankState], pieces: Pieces, e
 def skipped_by(ranks: Iterable[RankState]) -> dict[str, str]:
     """What the ranks contain besides the model, with the reasons."""
     return {name: why for rank in ranks for name, why in rank.skipped.items()}
+
+
+def stored_iteration(file: File) -> int | None:
+    """The iteration in a file of a trainer's state; None if it has none."""
+    value = read_pickled(file).pickle.value
+    step = dict(children(value)).get("iteration") if is_mapping(value) else None
+    return step if type(step) is int and 0 <= step < 1 << 62 else None

@@ -48,6 +48,8 @@ MEGATRON = (
     _rule(rf"(?:linear_fc1|dense_h_to_4h)\.(?:weight|bias)|{_EXPERT}1\.(?:weight|bias)\d+", 0, gated=True),
     _rule(rf"(?:linear_fc2|dense_4h_to_h)\.weight|{_EXPERT}2\.weight\d+", 1),
     _rule(rf"(?:linear_fc2|dense_4h_to_h)\.bias|{_EXPERT}2\.bias\d+", COPY),
+    _rule(r"mlp\.w[13]\.weight", 0),
+    _rule(r"mlp\.w2\.weight", 1),
     _rule(r"router\.(?:weight|bias|expert_bias)|shared_experts\.gate_weight", COPY),
     _rule(r"rotary_(?:pos_)?emb\.inv_freq|inv_freq", COPY),
 )

@@ -18,7 +18,7 @@ from normscope.checkpoints.formats.ranks.copies_and_parts import (
     refuse_duplicates,
     same_bytes,
 )
-from normscope.checkpoints.formats.ranks.rank_state import COPY_ALL, Pieces, RankSource, StoredPiece
+from normscope.checkpoints.formats.ranks.rank_state import COPY_ALL, Held, Pieces, RankSource, StoredPiece
 from normscope.checkpoints.formats.ranks.split_rules import COPY, SplitRule, find_rule
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.words import some
@@ -64,9 +64,7 @@ class TensorParallel:
                 raise self.source.error(problem)
         return held
 
-    def _axis(
-        self, name: str, pieces: Sequence[StoredPiece], held: Mapping[str, Sequence[StoredPiece]]
-    ) -> int | None:
+    def _axis(self, name: str, pieces: Sequence[StoredPiece], held: Held) -> int | None:
         """The axis of the parts, COPY, or None where nothing but the bytes can tell."""
         rule = find_rule(name, self.rules)
         if rule is not None and rule.axis < len(pieces[0].tensor.shape):
@@ -83,9 +81,7 @@ class TensorParallel:
                 f"{self.source.tool} first; if each rank has a whole copy, give one of them."
             )
 
-    def _axis_by_width(
-        self, name: str, pieces: Sequence[StoredPiece], held: Mapping[str, Sequence[StoredPiece]]
-    ) -> int | None:
+    def _axis_by_width(self, name: str, pieces: Sequence[StoredPiece], held: Held) -> int | None:
         """Meta divides an embedding by words or by features: the width of the model tells which."""
         if not name.endswith("tok_embeddings.weight") or "norm.weight" not in held:
             return None
@@ -93,7 +89,7 @@ class TensorParallel:
         columns = shape[-1] if len(shape) == 2 else 0
         return 0 if columns == width else 1 if columns * len(pieces) == width else None
 
-    def _joined(self, held: Mapping[str, list[StoredPiece]], axes: Mapping[str, int | None]) -> Pieces:
+    def _joined(self, held: Held, axes: Mapping[str, int | None]) -> Pieces:
         joined: Pieces = {}
         unknown: dict[str, list[str]] = {"equal": [], "parts": []}
         for name, pieces in held.items():
@@ -112,7 +108,7 @@ class TensorParallel:
         name: str,
         pieces: Sequence[StoredPiece],
         axis: int | None,
-        held: Mapping[str, Sequence[StoredPiece]],
+        held: Held,
     ) -> StoredPiece:
         rule = find_rule(name, self.rules)
         sections = 1
@@ -126,9 +122,7 @@ class TensorParallel:
             problem = f"the parts of {name[:200]!r} do not fit together ({error}). {COPY_ALL}"
             raise self.source.error(problem) from None
 
-    def _say_unknown(
-        self, unknown: Mapping[str, list[str]], held: Mapping[str, Sequence[StoredPiece]]
-    ) -> None:
+    def _say_unknown(self, unknown: Mapping[str, list[str]], held: Held) -> None:
         if equal := unknown["equal"]:
             constant = [name for name in equal if is_constant(held[name][0])]
             doubt = f"; {len(constant)} are constant, so they may be parts after all" if constant else ""
@@ -143,7 +137,7 @@ class TensorParallel:
             )
 
 
-def _is_gated(name: str, pieces: Sequence[StoredPiece], held: Mapping[str, Sequence[StoredPiece]]) -> bool:
+def _is_gated(name: str, pieces: Sequence[StoredPiece], held: Held) -> bool:
     """Whether the way into an MLP has twice the rows that its way out has columns."""
     out = name.replace("linear_fc1", "linear_fc2").replace("dense_h_to_4h", "dense_4h_to_h")
     stem, _, leaf = out.rpartition(".")

@@ -186,3 +186,14 @@ def _dtype_name(value: Any) -> str:
     if isinstance(value, Global) and value.module == "torch" and value.name in ITEM_SIZES:
         return value.name
     raise ValueError(f"unknown dtype {shown(value)}")
+
+
+def read_size(value: Any) -> tuple[int, ...]:
+    """The integers of a torch.Size, which is pickled as a call on a tuple."""
+    listed = value.args[0] if isinstance(value, CallRecord) else value
+    if not isinstance(listed, tuple | list) or len(listed) > AXES:
+        raise ValueError(f"a size is not a list of at most {AXES} integers")
+    numbers = tuple(listed)
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        raise ValueError("a size is not a non-negative integer")
+    return numbers

@@ -369,7 +369,6 @@ def test_an_epoch_and_a_loss(tmp_path):
         ("model_rank_0.pt", "model_rank_1.pt"),
         ("ep0-ba10-rank0.pt", "ep0-ba10-rank1.pt", "ep0-ba20-rank0.pt", "ep0-ba20-rank1.pt"),
         ("step_1/rank0_of_2.pt", "step_1/rank1_of_2.pt"),
-        ("step_1/model_world_size_8_rank_0.pt", "step_2/model_world_size_8_rank_0.pt"),
         ("model_1_of_2.pt", "model_2_of_2.pt"),
         ("shard_0.pt", "shard_1.pt"),
         ("step1/embeddings.pt", "step1/mp_rank_00.pt", "step1/mp_rank_01.pt"),

@@ -28,7 +28,7 @@ from normscope.checkpoints.formats.ranks.rank_state import (
 )
 from normscope.checkpoints.formats.ranks.split_rules import MEGATRON
 from normscope.checkpoints.formats.ranks.tensor_parallel import TensorParallel
-from normscope.checkpoints.formats.ranks.zero_partitions import ZeroPartitions, read_partitions, zero3_state
+from normscope.checkpoints.formats.ranks.zero_files import ZeroPartitions, read_partitions, zero3_state
 from normscope.checkpoints.formats.torch.archives import PickledFile, read_pickled
 from normscope.checkpoints.formats.torch.nested_values import children, is_mapping
 from normscope.words import natural_key

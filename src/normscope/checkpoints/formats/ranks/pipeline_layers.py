@@ -25,7 +25,7 @@ from normscope.checkpoints.formats.ranks.rank_state import (
 )
 from normscope.checkpoints.formats.ranks.split_rules import MEGATRON
 from normscope.checkpoints.formats.ranks.tensor_parallel import TensorParallel
-from normscope.checkpoints.formats.ranks.zero_partitions import entries_at
+from normscope.checkpoints.formats.ranks.zero_files import entries_at
 from normscope.checkpoints.formats.torch.archives import read_pickled
 
 LAYOUT = "DeepSpeed pipeline, layer_NN-model_NN files"

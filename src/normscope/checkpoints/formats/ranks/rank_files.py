@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.ranks.fsdp_files import RANK_FILE, open_fsdp_files
 from normscope.checkpoints.formats.ranks.meta_llama import CONSOLIDATED, open_consolidated
+from normscope.words import natural_key
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,12 @@ class RankFiles:
 
 
 def find_rank_files(folder: Folder, names: Sequence[str]) -> list[RankFiles]:
-    """The groups of files that ranks wrote together; a lone file of the first rank is a plain checkpoint."""
-    files = tuple(sorted(name for name in names if CONSOLIDATED.fullmatch(name)))
-    if not files or (len(files) == 1 and files[0].startswith("consolidated.00")):
-        return []
-    return [RankFiles("consolidated", files, lambda: open_consolidated(folder, files))]
+    """The groups of files that ranks wrote together; a lone consolidated.00 is a plain checkpoint."""
+    found = []
+    meta = tuple(sorted(name for name in names if CONSOLIDATED.fullmatch(name)))
+    if len(meta) > 1 or (meta and not meta[0].startswith("consolidated.00")):
+        found.append(RankFiles("consolidated", meta, lambda: open_consolidated(folder, meta)))
+    sharded = tuple(sorted((name for name in names if RANK_FILE.fullmatch(name)), key=natural_key))
+    if sharded:
+        found.append(RankFiles("model", sharded, lambda: open_fsdp_files(folder, sharded)))
+    return found

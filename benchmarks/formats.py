@@ -80,6 +80,20 @@ def dcp(folder, arrays):
         checkpoint.save({"model": tensors(arrays)}, checkpoint_id=folder / "step_1")
 
 
+def megatron(folder, arrays):
+    """Two tensor-parallel ranks: matrices divided by rows and by columns in turn, as in a transformer."""
+    kinds = ("self_attention.linear_qkv", "self_attention.linear_proj", "mlp.linear_fc1", "mlp.linear_fc2")
+    for rank in range(2):
+        state = {}
+        for i, array in enumerate(arrays.values()):
+            columns = array.reshape(-1, 4096)[:, 2048 * rank : 2048 * (rank + 1)]
+            part = columns if i % 2 else array.reshape(2, -1, 4096)[rank]
+            state[f"decoder.layers.{i // 4}.{kinds[i % 4]}.weight"] = torch.from_numpy(part.copy())
+        path = folder / "step_1" / f"mp_rank_{rank:02d}"
+        path.mkdir(parents=True)
+        torch.save({"model": state, "iteration": 1, "checkpoint_version": 3.0}, path / "model_optim_rng.pt")
+
+
 def npz(folder, arrays):
     np.savez(folder / "step_1.npz", **arrays)
 
@@ -130,8 +144,8 @@ def orbax(folder, arrays):
 
 
 FORMATS = (
-    safetensors, pytorch, pytorch_legacy, pytorch_strided, dcp, npz, npz_compressed, gguf, tensor_bundle,
-    llama2c, orbax,
+    safetensors, pytorch, pytorch_legacy, pytorch_strided, dcp, megatron, npz, npz_compressed, gguf,
+    tensor_bundle, llama2c, orbax,
 )  # fmt: skip
 
 
@@ -151,7 +165,7 @@ def measure(write, gibibytes):
     print(f"{write.__name__:16} {megabytes:6.0f} MB above the baseline, {rate:5.1f} GB/s", flush=True)
 
 
-MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, npz, gguf, tensor_bundle, llama2c)
+MAPPABLE = (safetensors, pytorch, pytorch_legacy, dcp, megatron, npz, gguf, tensor_bundle, llama2c)
 CHECKPOINTS = 10
 
 

@@ -86,6 +86,15 @@ def test_a_missing_rank_of_meta(tmp_path):
     assert "convert_llama_weights_to_hf.py" in message
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+def test_missing_last_ranks_of_meta(tmp_path, kept):
+    """No name says how many there are, but the queries of a layer are as many as the model is wide."""
+    folder = write_meta(tmp_path / "step_1", llama(1), 4)
+    for rank in range(kept, 4):
+        (folder / f"consolidated.{rank:02d}.pth").unlink()
+    assert "of 4 ranks" in refusal(folder)
+
+
 def test_a_lone_later_rank_is_no_model(tmp_path):
     folder = write_meta(tmp_path / "step_1", llama(1), 2)
     (folder / "consolidated.00.pth").unlink()

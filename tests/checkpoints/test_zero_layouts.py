@@ -62,6 +62,16 @@ def test_shapes_that_the_partitions_do_not_fill(tmp_path, write):
     assert "Copy all of it" in refusal(tmp_path / "global_step1")
 
 
+@pytest.mark.parametrize("write", [write_zero2, write_zero3])
+def test_only_the_partitions_of_the_optimizer(tmp_path, write):
+    folder = write(tmp_path / "global_step1", small(1), 1)
+    for path in folder.glob("*model_states.pt"):
+        path.unlink()
+    message = refusal(folder)
+    assert "only the optimizer's partitions" in message
+    assert "zero_to_fp32.py" in message
+
+
 def test_experts_of_deepspeed_are_refused(tmp_path):
     folder = write_zero2(tmp_path / "global_step1", small(1), 1)
     torch.save({}, folder / "layer_0_expert_1_mp_rank_00_model_states.pt")

@@ -41,7 +41,11 @@ _TOOL = "DeepSpeed's zero_to_fp32.py"
 
 def is_deepspeed(folder: Folder) -> bool:
     """Whether the folder has the files of DeepSpeed's ranks."""
-    return any(_MODEL.fullmatch(name) or LAYER_FILE.fullmatch(name) for name in folder.names())
+    names = folder.names()
+    if any(_MODEL.fullmatch(name) or LAYER_FILE.fullmatch(name) for name in names):
+        return True
+    others = any(name.endswith((".safetensors", ".bin", ".pth")) for name in names)
+    return any(map(_OPTIMIZER.fullmatch, names)) and not others
 
 
 def open_deepspeed(folder: Folder) -> Checkpoint:
@@ -50,6 +54,11 @@ def open_deepspeed(folder: Folder) -> Checkpoint:
     if any(map(LAYER_FILE.fullmatch, names)):
         return open_pipeline_layers(folder, [name for name in names if _MODEL.fullmatch(name)])
     source = RankSource(where, "DeepSpeed", _TOOL)
+    if not any(map(_MODEL.fullmatch, names)):
+        raise source.error(
+            "it has only the optimizer's partitions; the files *_model_states.pt, which say their names and "
+            f"shapes, are missing. Copy all of it, or convert it where it is complete, with {_TOOL}."
+        )
     if any(map(_EXPERTS.fullmatch, names)):
         raise source.unknown("its experts are in files of their own (DeepSpeed MoE)")
     notes: list[str] = []

@@ -21,11 +21,13 @@ class RankFiles:
 
 
 def find_rank_files(folder: Folder, names: Sequence[str]) -> list[RankFiles]:
-    """The groups of files that ranks wrote together; a lone consolidated.00 is a plain checkpoint."""
+    """The groups of files that ranks wrote together."""
     found = []
     meta = tuple(sorted(name for name in names if CONSOLIDATED.fullmatch(name)))
-    if len(meta) > 1 or (meta and not meta[0].startswith("consolidated.00")):
-        found.append(RankFiles("consolidated", meta, lambda: open_consolidated(folder, meta)))
+    if meta:
+        lone = len(meta) == 1 and meta[0].startswith("consolidated.00")
+        label = "consolidated.00" if lone else "consolidated"
+        found.append(RankFiles(label, meta, lambda: open_consolidated(folder, meta)))
     sharded = tuple(sorted((name for name in names if RANK_FILE.fullmatch(name)), key=natural_key))
     if sharded:
         found.append(RankFiles("model", sharded, lambda: open_fsdp_files(folder, sharded)))

@@ -13,6 +13,7 @@ from normscope.literature.work_making import UNTITLED
 from normscope.literature.works import Work
 
 SHORTEST_TITLE = 3  # words: "Introduction" without authors is many works
+_MOST_TRIED = 500  # different works of one title, with which another one is compared
 
 
 @dataclass(frozen=True)
@@ -73,47 +74,63 @@ def surname(author: str) -> str:
 
 def _with_common_ids(works: list[Work]) -> list[list[Work]]:
     """Groups of works that share an identifier, in the order in which their first works came."""
-    group_of: dict[str, int] = {}
-    groups: list[list[Work]] = []
-    for work in works:
-        ids = [each for each in all_ids(work) if scheme(each) != TITLE]
-        met = sorted({group_of[each] for each in ids if each in group_of})
-        home = met[0] if met else len(groups)
-        if not met:
-            groups.append([])
-        for other in met[1:]:  # this work shows that two groups are one
-            group_of.update({each: home for member in groups[other] for each in all_ids(member)})
-            groups[home] += groups[other]
-            groups[other] = []
-        groups[home].append(work)
-        group_of.update(dict.fromkeys(all_ids(work), home))
-    return [group for group in groups if group]
+    first_with: dict[str, int] = {}
+    parent = list(range(len(works)))
+    for position, work in enumerate(works):
+        for each in all_ids(work):
+            if scheme(each) != TITLE:
+                known, own = (
+                    _root(parent, place) for place in (first_with.setdefault(each, position), position)
+                )
+                parent[max(known, own)] = min(known, own)
+    groups: dict[int, list[Work]] = defaultdict(list)
+    for position, work in enumerate(works):
+        groups[_root(parent, position)].append(work)
+    return list(groups.values())
+
+
+def _root(parent: list[int], place: int) -> int:
+    """The first work that a work is known to be the same as; the path to it becomes shorter."""
+    while parent[place] != place:
+        parent[place] = parent[parent[place]]
+        place = parent[place]
+    return place
 
 
 def _with_one_title(works: list[Work]) -> list[list[Work]]:
     """Groups of works that have one title and can be one work."""
-    by_title: dict[str, list[list[Work]]] = defaultdict(list)
-    groups: list[list[Work]] = []
+    by_title: dict[str, list[_OneTitle]] = defaultdict(list)
+    groups: list[_OneTitle] = []
     for work in works:
         title = plain_title(work.title) if work.title != UNTITLED else ""
-        home = next((group for group in by_title[title] if title and _same_work(group, work)), None)
+        own = _OneTitle([work], {surname(author) for author in work.authors}, _arxiv_ids(work))
+        tried = by_title[title][:_MOST_TRIED] if title else []
+        home = next((group for group in tried if group.can_be(own, title)), None)
         if home is None:
-            home = []
-            by_title[title].append(home)
-            groups.append(home)
-        home.append(work)
-    return groups
+            by_title[title].append(own)
+            groups.append(own)
+        else:
+            home.works.append(work)
+            home.names |= own.names
+            home.arxiv |= own.arxiv
+    return [group.works for group in groups]
 
 
-def _same_work(group: Sequence[Work], work: Work) -> bool:
-    """Whether a work of the same title belongs to a group: an author in common, and not two arXiv ids."""
-    if len(_arxiv_ids(work).union(*map(_arxiv_ids, group))) > 1:
-        return False
-    names = {surname(author) for member in group for author in member.authors}
-    others = {surname(author) for author in work.authors}
-    if names and others:
-        return bool(names & others)
-    return len(plain_title(work.title).split()) >= SHORTEST_TITLE
+@dataclass
+class _OneTitle:
+    """Works of one title that are taken for one, with the surnames of their authors and their arXiv ids."""
+
+    works: list[Work]
+    names: set[str]
+    arxiv: set[str]
+
+    def can_be(self, other: _OneTitle, title: str) -> bool:
+        """Whether a work of this title is the same: an author in common, and not two arXiv ids."""
+        if len(self.arxiv | other.arxiv) > 1:
+            return False
+        if self.names and other.names:
+            return not self.names.isdisjoint(other.names)
+        return len(title.split()) >= SHORTEST_TITLE
 
 
 def _from_one_source(group: Sequence[Work]) -> bool:
@@ -164,13 +181,15 @@ def _own_links(group: Sequence[Work]) -> list[tuple[str, str]]:
 def _named(works: Sequence[Work]) -> tuple[tuple[Work, ...], dict[str, str]]:
     """Give every work an id of its own, since different works can have one title."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     renamed: dict[str, str] = {}
     named = []
     for work in works:
-        name, number = work.id, 1
+        name, number = work.id, numbers.get(work.id, 1)
         while name in taken:
             number += 1
             name = f"{work.id}-{number}"
+        numbers[work.id] = number
         taken.add(name)
         for each in all_ids(work):
             renamed.setdefault(each, name)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-_ENTRY = re.compile(r"@\s*([A-Za-z]+)\s*([{(])")
-_KEY = re.compile(r"\s*([^\s,={}\"]*)\s*,")
-_NAME = re.compile(r"[\s,]*([^\s={},()\"#%]+)\s*=\s*")
+# Possessive (*+, ++): a million blanks are passed once, not once from each of them.
+_ENTRY = re.compile(r"@\s*+([A-Za-z]++)\s*+([{(])")
+_KEY = re.compile(r"\s*+([^\s,={}\"]*+)\s*+,")
+_NAME = re.compile(r"[\s,]*+([^\s={},()\"#%]++)\s*+=\s*+")
+_BLANK = re.compile(r"\s*+")
+_END = re.compile(r"[\s,]*+[})]")
 _BARE = re.compile(r"[^\s,{}()\"#]+")
 _MARK = re.compile(r'[{}]|"|\\.', re.DOTALL)  # a backslash takes the next character with it
 # Fields that say the same of a volume and of a work in it; its DOI and its pages do not.
 _INHERITED = ("booktitle", "year", "date", "publisher", "editor", "journal", "journaltitle", "institution")
+_TIMES, _SPARE = 10, 1_000_000  # times the size of a file, and more: what may be done for nothing
+_SENTENCE = 100  # characters that an entry which cannot be read counts for, at least
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -33,34 +38,81 @@ class BibFile:
 
 
 class _Broken(Exception):
-    """An entry that cannot be read further."""
+    """An entry that cannot be read further than `reached`."""
+
+    def __init__(self, reason: str, reached: int) -> None:
+        super().__init__(reason)
+        self.reached = reached
+
+
+@dataclass
+class _Reading:
+    """What is known while a file is read: its strings, and how much more may be done with them.
+
+    Strings can be made of strings, each twice as long as the one before, and text after a brace that is not
+    closed is read once for each such brace: both are bounded by the size of the file.
+    """
+
+    text: str
+    strings: dict[str, str]
+    inserted: int  # characters of strings that may still be put into values
+    wasted: int  # characters that may still be read for nothing
+
+    counted: tuple[int, int] = (0, 1)  # a position, and its line
+
+    def line(self, at: int) -> int:
+        """The line of a position, which is behind the one asked for before."""
+        before, line = self.counted
+        self.counted = at, line + self.text.count("\n", before, at)
+        return self.counted[1]
+
+    def string(self, word: str) -> str:
+        """The string of this name, or the word itself: a number."""
+        found = self.strings.get(word.lower())
+        if found is not None and len(found) > self.inserted:
+            raise _Broken("its strings are too long", 0)
+        self.inserted -= len(found or "")
+        return word if found is None else found
+
+    def waste(self, count: int) -> bool:
+        """Count characters that were read for nothing; whether that may go on."""
+        self.wasted -= count
+        return self.wasted > 0
 
 
 def parse_bibtex(text: str) -> BibFile:
     """Read all entries; text between entries is a comment, as BibTeX has it."""
     found = BibFile()
-    strings = {month: month for month in _MONTHS}
+    most = _TIMES * len(text) + _SPARE
+    reading = _Reading(text, {month: month for month in _MONTHS}, inserted=most, wasted=most)
     at = 0
     while start := _ENTRY.search(text, at):
         kind = start[1].lower()
-        if kind == "comment":
-            at = _after_comment(text, start.end())
-            continue
         try:
-            fields, at = _fields(text, start.end(), kind, strings)
+            if kind == "comment":
+                at = _after_comment(text, start.end())
+                continue
+            fields, at = _fields(reading, start.end(), kind)
         except _Broken as problem:
-            line = text.count("\n", 0, start.start()) + 1
-            found.left_out.append(
-                f"line {line}: the @{kind} entry cannot be read ({problem}) and was left out"
-            )
             at = start.end()
-            continue
+            goes_on = reading.waste(max(0, problem.reached - at) + _SENTENCE)
+            if kind != "comment" or not goes_on:
+                found.left_out.append(_left_out(reading.line(at), kind, problem, goes_on))
+            if goes_on:
+                continue
+            break
         if kind == "string":
-            strings.update(fields)
+            reading.strings.update(fields)
         elif kind != "preamble":
             key = _KEY.match(text, start.end())
             found.entries.append(BibEntry(kind, fields, key[1].lower() if key else ""))
     return BibFile(_with_parents(found.entries), found.left_out)
+
+
+def _left_out(line: int, kind: str, problem: _Broken, goes_on: bool) -> str:
+    if not goes_on:
+        return f"too many entries cannot be read: line {line} and all lines after it were left out"
+    return f"line {line}: the @{kind[:20]} entry cannot be read ({problem}) and was left out"
 
 
 def _with_parents(entries: list[BibEntry]) -> list[BibEntry]:
@@ -80,35 +132,32 @@ def _inherited(fields: dict[str, str]) -> dict[str, str]:
 
 
 def _after_comment(text: str, at: int) -> int:
-    """Where a comment in braces ends; if they are not balanced, it has no end of its own."""
-    try:
-        return _braced(text, at - 1)[1] if text[at - 1] == "{" else at
-    except _Broken:
-        return at
+    """Where a comment in braces ends."""
+    return _braced(text, at - 1)[1] if text[at - 1] == "{" else at
 
 
-def _fields(text: str, at: int, kind: str, strings: dict[str, str]) -> tuple[dict[str, str], int]:
+def _fields(reading: _Reading, at: int, kind: str) -> tuple[dict[str, str], int]:
     """The fields of an entry, and where it ends."""
+    text = reading.text
     if kind == "preamble":
-        return {}, _value(text, at, strings)[1] + 1
+        return {}, _value(reading, at)[1] + 1
     if kind != "string":
         key = _KEY.match(text, at)
         at = key.end() if key else at
     fields: dict[str, str] = {}
     while name := _NAME.match(text, at):
-        value, at = _value(text, name.end(), strings)
+        value, at = _value(reading, name.end())
         fields.setdefault(name[1].lower(), value)
-    end = re.compile(r"[\s,]*[})]").match(text, at)
+    end = _END.match(text, at)
     if not end:
-        raise _Broken(
-            f"no closing brace after its field {list(fields)[-1]!r}" if fields else "it has no fields"
-        )
+        last = next(reversed(fields), "")[:40]
+        raise _Broken(f"no closing brace after its field {last!r}" if fields else "it has no fields", at)
     return fields, end.end()
 
 
-def _value(text: str, at: int, strings: dict[str, str]) -> tuple[str, int]:
+def _value(reading: _Reading, at: int) -> tuple[str, int]:
     """A value: pieces in braces, in quotes, numbers or names of strings, joined by #."""
-    pieces = []
+    text, pieces = reading.text, []
     while True:
         at = _skip(text, at)
         opened = text[at : at + 1]
@@ -117,9 +166,9 @@ def _value(text: str, at: int, strings: dict[str, str]) -> tuple[str, int]:
         elif opened == '"':
             piece, at = _quoted(text, at)
         elif bare := _BARE.match(text, at):
-            piece, at = strings.get(bare[0].lower(), bare[0]), bare.end()
+            piece, at = reading.string(bare[0]), bare.end()
         else:
-            raise _Broken("a field has no value")
+            raise _Broken("a field has no value", at)
         pieces.append(piece)
         at = _skip(text, at)
         if text[at : at + 1] != "#":
@@ -133,7 +182,7 @@ def _braced(text: str, at: int) -> tuple[str, int]:
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
             return text[at + 1 : mark.start()], mark.end()
-    raise _Broken("a brace is not closed")
+    raise _Broken("a brace is not closed", len(text))
 
 
 def _quoted(text: str, at: int) -> tuple[str, int]:
@@ -142,10 +191,9 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if mark[0] == '"' and depth == 0:
             return text[at + 1 : mark.start()], mark.end()
-    raise _Broken("a quotation mark is not closed")
+    raise _Broken("a quotation mark is not closed", len(text))
 
 
 def _skip(text: str, at: int) -> int:
-    while text[at : at + 1].isspace():
-        at += 1
-    return at
+    blank = _BLANK.match(text, at)
+    return blank.end() if blank else at

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from normscope.errors import LiteratureError
+from normscope.json_memory import parsed_bytes
 from normscope.literature.clean_text import clean_year
 from normscope.literature.identifiers import ARXIV, DOI, SEARCH, name_in
 from normscope.literature.libraries.person_names import family_first, is_organisation
@@ -15,10 +16,16 @@ from normscope.literature.work_making import make_work
 from normscope.literature.works import Work
 
 SOURCE = "file"
+MOST_MEMORY = 400_000_000  # bytes that a parsed file may take
 
 
 def read_csl_json(text: str) -> tuple[list[Work], list[str]]:
     """The works in a CSL-JSON file, and what was left out, in words."""
+    if parsed_bytes(text) > MOST_MEMORY:
+        raise LiteratureError(
+            f"it is too large: its {len(text):,} characters would take more than {MOST_MEMORY / 1e6:.0f} MB "
+            "of memory; split it into several files"
+        )
     try:
         items = json.loads(text)
     except (ValueError, RecursionError) as error:

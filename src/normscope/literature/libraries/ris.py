@@ -38,9 +38,9 @@ def write_ris(works: Sequence[Work]) -> str:
 
 def _records(text: str) -> tuple[list[Record], bool]:
     """The records of a file, and whether the last one has no end."""
-    found: list[Record] = []
-    record: Record | None = None
-    tag = ""
+    found: list[dict[str, list[list[str]]]] = []
+    record: dict[str, list[list[str]]] | None = None
+    value: list[str] = []
     for line in text.splitlines():
         match = _LINE.match(line.strip("\ufeff").rstrip())
         if match and match[1] == "TY":
@@ -49,13 +49,17 @@ def _records(text: str) -> tuple[list[Record], bool]:
         if record is None:
             continue
         if match and match[1] == "ER":
-            record = None
+            record, value = None, []
         elif match:
-            tag = match[1]
-            record[tag].append(match[2].strip())
-        elif line.strip() and record[tag]:
-            record[tag][-1] += f" {line.strip()}"
-    return found, record is not None
+            value = [match[2].strip()]
+            record[match[1]].append(value)
+        elif line.strip():
+            value.append(line.strip())  # a value that goes on; one before the first tag is of nothing
+    return [_joined(record) for record in found], record is not None
+
+
+def _joined(record: dict[str, list[list[str]]]) -> Record:
+    return {tag: [" ".join(lines) for lines in values] for tag, values in record.items()}
 
 
 def _work(record: Record) -> Work | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class ColumnCells:
         self.numbers = array("d")
         self.text_rows = array("q")
         self.codes = array("i")
-        self.known: dict[str, int] = {}
+        self.known: dict[str | bytes, int] = {}
         self.bad = ""
 
     def extend(self, cells: Sequence[str], first_row: int, places: Sequence[int]) -> None:
@@ -51,7 +52,12 @@ class ColumnCells:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         self.bad = self.bad or f"{where[0]} {where[1]}: {shown!r}"
         self.text_rows.append(row)
-        self.codes.append(self.known.setdefault(text, len(self.known)))
+        self.codes.append(self.known.setdefault(_key(text), len(self.known)))
+
+
+def _key(text: str) -> str | bytes:
+    """What a text is remembered by: a long one by its hash, which takes less memory."""
+    return text if len(text) <= _SHOWN else sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def as_number(cell: Any) -> float | None:

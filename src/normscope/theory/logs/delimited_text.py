@@ -39,6 +39,7 @@ def read_delimited(place: Path) -> LogTable:
     """The table of a CSV, TSV or semicolon-separated file; lines that begin with # are comments."""
     with place.open(encoding="utf-8-sig", newline="") as file:
         header, delimiter = _header(place, file)
+        check_size(place, 1, len(header))
         names = unique_names(header)
         cells, count, notes = _read_rows(place, file, names, delimiter)
     if not count:

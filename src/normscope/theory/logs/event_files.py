@@ -14,42 +14,72 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.errors import SeriesError, UsageError
 from normscope.theory.logs.event_messages import EventReader
-from normscope.theory.logs.log_table import LogTable, check_size
+from normscope.theory.logs.log_table import Floats, LogTable, check_size
 from normscope.theory.logs.tfrecords import is_record_file, read_records, verify
 from normscope.words import some
 
 _MARK = "tfevents"  # in the name of every event file, as TensorBoard looks for it
 _DEPTH = 4  # folders below the given one that are searched
 _MOST_FOLDERS = 10_000
+_NEVER = np.iinfo(np.int64).max
+
+Steps = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass
+class Restarts:
+    """Steps from which a run continued: what was recorded before, from such a step on, was written again.
+
+    A point remembers how many restarts came before it, and is compared with the others in the end, all at
+    once: a file may have as many restarts as points.
+    """
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+
+    def kept(self, steps: Steps, before: Steps) -> Flags:
+        """Which points no later restart has replaced; `before` has the number of restarts before each."""
+        later = np.append(np.array(self.steps, dtype=np.int64), _NEVER)
+        lowest = np.minimum.accumulate(later[::-1])[::-1][before]
+        found: Flags = (steps < lowest) | (lowest == _NEVER)
+        return found
 
 
 @dataclass
 class TagPoints:
-    """The points of one tag so far, in the order of the files."""
+    """The points of one tag, in the order of the files, with the restarts of the run before each.
+
+    The first point of a later file is a restart, too, of this tag alone.
+    """
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    run_before: array[int] = field(default_factory=lambda: array("q"))
+    own_before: array[int] = field(default_factory=lambda: array("q"))
+    own: Restarts = field(default_factory=Restarts)
     file: int = 0
-    dropped: int = 0
 
-    def restart(self, step: int) -> None:
-        """Forget the points from `step` on: a run that continued from there wrote them again."""
-        kept = [i for i, known in enumerate(self.steps) if known < step]
-        self.dropped += len(self.steps) - len(kept)
-        self.steps = array("q", [self.steps[i] for i in kept])
-        self.values = array("d", [self.values[i] for i in kept])
-
-    def add(self, step: int, value: float, file: int) -> None:
-        """Add a point; the first one of a later file may go back to an earlier step."""
+    def add(self, step: int, value: float, file: int, restarts: int) -> None:
+        """Add a point of a file, after so many restarts of the run."""
         if file != self.file:
             self.file = file
-            if self.steps and step <= max(self.steps):
-                self.restart(step)
+            self.own.steps.append(step)
         self.steps.append(step)
         self.values.append(value)
+        self.run_before.append(restarts)
+        self.own_before.append(len(self.own.steps))
+
+    def points(self, run: Restarts) -> tuple[Floats, Floats, int]:
+        """Steps and values of the points that were not written again, and the number of the others."""
+        steps = np.array(self.steps, dtype=np.int64)
+        kept = run.kept(steps, np.array(self.run_before, dtype=np.int64))
+        kept &= self.own.kept(steps, np.array(self.own_before, dtype=np.int64))
+        values = np.array(self.values, dtype=np.float64)
+        return steps[kept].astype(np.float64), values[kept], int((~kept).sum())
 
 
 def is_event_log(place: Path, head: bytes) -> bool:
@@ -61,28 +91,29 @@ def read_events(place: Path) -> LogTable:
     """The scalars of an event file, or of all event files of one folder, each tag with its own steps."""
     notes: list[str] = []
     files = _files(place)
-    tags = _read_tags(files, notes)
-    if not tags:
+    found = _read_tags(place, files, notes)
+    if not found:
         raise SeriesError(f"{place} contains no scalars, as add_scalar or tf.summary.scalar write them")
-    check_size(place, sum(len(points.steps) for points in tags.values()), 2)
     if len(files) > 1:
         notes.append(f"{len(files)} event files of one run were read together")
-    for name, points in tags.items():
-        if points.dropped:
-            notes.append(
-                f"{name}: {points.dropped} points were written again after a restart; the later ones are used"
-            )
+    notes += [
+        f"{name}: {dropped} points were written again after a restart; the later ones are used"
+        for name, (_, _, dropped) in found.items()
+        if dropped
+    ]
     return LogTable(
         place,
         "TensorBoard events",
-        columns={name: np.array(points.values, dtype=np.float64) for name, points in tags.items()},
-        own_steps={name: np.array(points.steps, dtype=np.float64) for name, points in tags.items()},
+        columns={name: values for name, (_, values, _) in found.items()},
+        own_steps={name: steps for name, (steps, _, _) in found.items()},
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _read_tags(files: list[Path], notes: list[str]) -> dict[str, TagPoints]:
+def _read_tags(place: Path, files: list[Path], notes: list[str]) -> dict[str, tuple[Floats, Floats, int]]:
+    """Steps, values and the number of replaced points of each tag."""
     tags: dict[str, TagPoints] = {}
+    run = Restarts()
     for number, path in enumerate(files):
         reader = EventReader()
         for record, checksum in read_records(path, notes):
@@ -90,11 +121,14 @@ def _read_tags(files: list[Path], notes: list[str]) -> dict[str, TagPoints]:
             if event.scalars:
                 verify(path, record, checksum)
             if event.restarts:
-                for points in tags.values():
-                    points.restart(event.step)
+                run.steps.append(event.step)
             for tag, value in event.scalars:
-                tags.setdefault(tag, TagPoints(file=number)).add(event.step, value, number)
-    return tags
+                if tag not in tags:
+                    check_size(place, 2, len(tags) + 1)
+                    tags[tag] = TagPoints(file=number)
+                tags[tag].add(event.step, value, number, len(run.steps))
+    check_size(place, sum(len(points.steps) for points in tags.values()), 2)
+    return {name: points.points(run) for name, points in tags.items()}
 
 
 def _files(place: Path) -> list[Path]:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import SeriesError
+from normscope.json_memory import parsed_bytes
 from normscope.theory.logs.cell_columns import ColumnCells, build_table, table_of_records
 from normscope.theory.logs.log_table import LogTable
 
-LARGEST_DOCUMENT = 256 << 20  # parsed JSON takes about ten times its size
+MOST_MEMORY = 450_000_000  # bytes that a parsed value may take, as estimated from its text
 LONGEST_LINE = 16 << 20
+LONGEST_NAME = 1_000  # characters, with the names of the objects around it
 _DEEPEST = 20
 
 
@@ -28,7 +30,9 @@ def read_json(place: Path) -> LogTable:
     document = read_document(place)
     if isinstance(document, list):
         return table_of_records(place, "JSON array", enumerate(_objects(place, document), start=1))
-    columns = {name: _values(cells) for name, cells in flat(document, lists=True).items()}
+    found = flat(document, lists=True)
+    _check_rows(place, [cells for cells in found.values() if isinstance(cells, dict)])
+    columns = {name: _values(cells) for name, cells in found.items()}
     long = {name: cells for name, cells in columns.items() if cells is not None}
     if not long:
         return table_of_records(place, "JSON object", [(1, flat(document))])
@@ -45,12 +49,19 @@ def _without_common_prefix(columns: dict[str, Sequence[Any]]) -> dict[str, Seque
 def read_document(place: Path) -> Any:
     """The parsed content of a file that is one JSON value."""
     size = place.stat().st_size
-    if size > LARGEST_DOCUMENT:
-        raise SeriesError(
-            f"{place} is too large for one JSON value: {size:,} bytes (limit {LARGEST_DOCUMENT:,}); "
-            "write one object per line instead"
-        )
-    return json.loads(place.read_text(encoding="utf-8-sig"))
+    if size > MOST_MEMORY:
+        raise _too_large(place, size)
+    data = place.read_bytes()
+    if parsed_bytes(data) > MOST_MEMORY:
+        raise _too_large(place, size)
+    return json.loads(data.decode("utf-8-sig"))
+
+
+def _too_large(place: Path, size: int) -> SeriesError:
+    return SeriesError(
+        f"{place} is too large for one JSON value: {size:,} bytes, which would take more than "
+        f"{MOST_MEMORY / 1e6:.0f} MB of memory; write one object per line instead"
+    )
 
 
 def flat(record: Mapping[str, Any], lists: bool = False, depth: int = 0) -> dict[str, Any]:
@@ -61,15 +72,28 @@ def flat(record: Mapping[str, Any], lists: bool = False, depth: int = 0) -> dict
     for name, value in record.items():
         if isinstance(value, dict) and not (lists and _is_indexed(value)):
             if depth < _DEEPEST:
-                found |= {f"{name}.{key}": cell for key, cell in flat(value, lists, depth + 1).items()}
+                found |= {_joined(name, key): cell for key, cell in flat(value, lists, depth + 1).items()}
         elif lists or not isinstance(value, list | dict):
             found[name] = value
     return found
 
 
+def _joined(name: str, key: str) -> str:
+    """A name below another; many below a long one would fill the memory."""
+    if len(name) + len(key) > LONGEST_NAME:
+        raise ValueError(f"a name is longer than {LONGEST_NAME:,} characters: {name[:40]!r}…")
+    return f"{name}.{key}"
+
+
 def _is_indexed(value: Mapping[str, Any]) -> bool:
     """Whether an object is a column as pandas writes it: row number → cell."""
     return bool(value) and all(key.isdigit() for key in value)
+
+
+def _check_rows(place: Path, columns: Sequence[Mapping[str, Any]]) -> None:
+    """Columns as pandas writes them have the same rows; others would be put beside each other wrongly."""
+    if any(column.keys() != columns[0].keys() for column in columns[1:]):
+        raise SeriesError(f"{place}: its columns have different rows; expected the same row numbers in each")
 
 
 def _values(cells: Any) -> Sequence[Any] | None:
@@ -107,7 +131,7 @@ def _has_lines(place: Path) -> bool:
         for line in iter(lambda: file.readline(LONGEST_LINE), b""):
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             if text:
-                return text.startswith(b"{") and _object(text) is not None and _another(file)
+                return text.startswith(b"{") and _object(place, text) is not None and _another(file)
     return False
 
 
@@ -116,7 +140,9 @@ def _another(file: Any) -> bool:
     return any(line.strip() for line in iter(lambda: file.readline(LONGEST_LINE), b""))
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
+def _object(place: Path, text: bytes) -> dict[str, Any] | None:
+    if parsed_bytes(text) > MOST_MEMORY:
+        raise _too_large(place, len(text))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -136,7 +162,7 @@ def _line_records(place: Path, notes: list[str]) -> Iterator[tuple[int, dict[str
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             if not text:
                 continue
-            record = _object(text)
+            record = _object(place, text)
             if record is not None:
                 yield number, flat(record)
             elif not line.endswith(b"\n") and not file.read(1):

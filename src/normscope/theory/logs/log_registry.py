@@ -18,6 +18,8 @@ from normscope.theory.logs.trainer_states import is_trainer_state, read_trainer_
 from normscope.words import joined
 
 _HEAD = 64 << 10
+#: What readers, and the libraries they use, raise for a file that is not what it says it is.
+_RAISED = (OSError, ValueError, ArithmeticError, LookupError, TypeError, RuntimeError, csv.Error)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def read_log(path: str | Path) -> LogTable:
         raise
     except MemoryError:
         raise SeriesError(f"{place} does not fit into memory") from None
-    except (OSError, ValueError, IndexError, KeyError, TypeError, RecursionError, csv.Error) as error:
+    except _RAISED as error:
         raise SeriesError(f"cannot read {place}: {_reason(error)}") from None
 
 

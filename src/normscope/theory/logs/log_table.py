@@ -15,7 +15,8 @@ from normscope.errors import SeriesError
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
-MOST_CELLS = 100_000_000  # 800 MB of numbers; a larger log is refused before it fills the memory
+MOST_CELLS = 50_000_000  # 400 MB of numbers; a larger log is refused before it fills the memory
+MOST_COLUMNS = 20_000  # every name is looked at, to find the steps and the norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,12 @@ class LogTable:
 
 
 def check_size(place: Path, rows: int, columns: int) -> None:
-    """Refuse a log that would not fit into memory."""
+    """Refuse a log that would not fit into memory, or whose names alone would take long to read."""
+    if columns > MOST_COLUMNS:
+        raise SeriesError(
+            f"{place} has too many columns: {columns:,} (limit {MOST_COLUMNS:,}); "
+            "keep the step column and the norm, and leave out the others"
+        )
     if rows * columns > MOST_CELLS:
         raise SeriesError(
             f"{place} is too large: {rows:,} rows of {columns:,} columns (limit {MOST_CELLS:,} cells); "

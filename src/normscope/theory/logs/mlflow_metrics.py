@@ -18,6 +18,7 @@ from normscope.words import some
 _LINE = re.compile(rb"\d{10,} [-+.\w]+ -?\d+( \S+ \S+)?\r?")
 _METRICS, _META = "metrics", "meta.yaml"
 _FIELDS = (3, 5)
+_LONGEST_LINE = 10_000  # characters
 
 
 def is_mlflow(place: Path, head: bytes) -> bool:
@@ -30,6 +31,7 @@ def is_mlflow(place: Path, head: bytes) -> bool:
 def read_mlflow(place: Path) -> LogTable:
     """The metrics of one run, each with its own steps."""
     files = _files(place)
+    check_size(place, 1, len(files))
     found = {name: _points(path) for name, path in files.items()}
     check_size(place, sum(len(steps) for steps, _ in found.values()), 2)
     return LogTable(
@@ -77,7 +79,7 @@ def _runs(place: Path) -> list[Path]:
 def _points(path: Path) -> tuple[Floats, Floats]:
     steps, values = [], []
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), start=1):
             parts = line.split()
             if not parts:
                 continue
@@ -85,8 +87,8 @@ def _points(path: Path) -> tuple[Floats, Floats]:
                 if len(parts) not in _FIELDS:
                     raise ValueError(line)
                 values.append(float(parts[1]))
-                steps.append(int(parts[2]))
-            except ValueError:
+                steps.append(float(int(parts[2])))
+            except (ValueError, OverflowError):
                 raise SeriesError(
                     f"{path}, line {number}: expected 'timestamp value step', got {line.strip()[:60]!r}"
                 ) from None

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from normscope.errors import SeriesError
 from normscope.plugins import require
 from normscope.theory.logs.log_table import LogTable, check_size, unique_names
+
+_CELLS = 2_000_000  # and as many more as the file has bytes
 
 
 def is_parquet(place: Path, head: bytes) -> bool:
@@ -21,8 +24,11 @@ def read_parquet(place: Path) -> LogTable:
     require("pyarrow", "parquet", f"reading {place.name}")
     parquet = require("pyarrow.parquet", "parquet", f"reading {place.name}")
     with parquet.ParquetFile(place) as file:
-        check_size(place, file.metadata.num_rows, file.metadata.num_columns)
+        _check_size(place, file.metadata)
         kept = [field.name for field in file.schema_arrow if _is_struct(field.type) or _is_cell(field.type)]
+        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+    # a text that is stored once and meant a million times stays one text
+    with parquet.ParquetFile(place, read_dictionary=texts) as file:
         table = file.read(columns=kept)
     columns, labels, bad = {}, {}, {}
     while any(_is_struct(field.type) for field in table.schema):
@@ -35,6 +41,17 @@ def read_parquet(place: Path) -> LogTable:
             labels[name] = _codes(column)
             bad[name] = f"it is of the type {column.type}"
     return LogTable(place, "Parquet file", columns | _index(table), bad, labels)
+
+
+def _check_size(place: Path, metadata: Any) -> None:
+    """Refuse what would not fit into memory: a million equal numbers take few bytes of a file."""
+    check_size(place, metadata.num_rows, metadata.num_columns)
+    cells, size = metadata.num_rows * metadata.num_columns, place.stat().st_size
+    if cells > _CELLS + size:
+        raise SeriesError(
+            f"{place} is too large: {cells:,} cells in {size:,} bytes, far more than a log has; "
+            "keep the step column and the norm, and write the file again"
+        )
 
 
 def _index(table: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -16,7 +17,7 @@ from normscope.errors import SeriesError
 
 _FRAME = 12  # length and its checksum
 _CHECKED = 64 << 10  # larger records hold images, graphs and histograms; only scalars are used
-LARGEST_RECORD = 1 << 30
+LARGEST_RECORD = 16 << 20  # bytes; a record of scalars has far fewer
 _BATCH = 20_000
 INCOMPLETE = "the last record is incomplete (still being written?) and was left out"
 
@@ -30,25 +31,30 @@ def read_records(place: Path, notes: list[str]) -> Iterator[tuple[bytes, bytes]]
     """The records of a file, each with its checksum; an incomplete last one is left out with a note.
 
     The checksums are verified, except those of large records: `verify` does that if such a record matters.
+    Records that are too large to hold scalars are left out with a note.
     """
     batch: list[tuple[bytes, bytes]] = []
+    large = 0
     with place.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         while frame := file.read(_FRAME):
             length = int.from_bytes(frame[:8], "little")
             if len(frame) == _FRAME and _length_crc(frame[:8]) != frame[8:]:
                 raise _corrupt(place)
-            if len(frame) == _FRAME and length > LARGEST_RECORD:
-                raise SeriesError(
-                    f"{place} has a record that is too large: {length:,} bytes (limit {LARGEST_RECORD:,})"
-                )
-            data = file.read(length + 4) if len(frame) == _FRAME else b""
-            if len(data) < length + 4:
+            if len(frame) < _FRAME or size - file.tell() < length + 4:
                 notes.append(INCOMPLETE)
                 break
+            if length > LARGEST_RECORD:
+                large += 1
+                file.seek(length + 4, os.SEEK_CUR)
+                continue
+            data = file.read(length + 4)
             batch.append((data[:-4], data[-4:]))
             if len(batch) == _BATCH or length > _CHECKED:
                 yield from _checked(place, batch)
                 batch = []
+    if large:
+        notes.append(f"{large:,} records of more than {LARGEST_RECORD:,} bytes were left out")
     yield from _checked(place, batch)
 
 

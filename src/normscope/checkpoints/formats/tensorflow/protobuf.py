@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 FieldValue = int | bytes
+MOST_FIELDS = 300_000
+"""Of one message: a slice per field is the most that real ones have."""
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -27,8 +29,11 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 def read_message(data: bytes) -> dict[int, list[FieldValue]]:
     """Field number → values in order; nested messages remain bytes."""
     fields: defaultdict[int, list[FieldValue]] = defaultdict(list)
-    position = 0
+    position = count = 0
     while position < len(data):
+        count += 1
+        if count > MOST_FIELDS:
+            raise ValueError(f"a message has more than {MOST_FIELDS:,} fields")
         tag, position = read_varint(data, position)
         value: FieldValue
         kind = tag & 7

@@ -271,6 +271,18 @@ def test_heads_that_hardened_and_layers_that_saturated(tmp_path):
     assert not {"heads", "saturated"} & kinds(ns.advise(path, until=2000))
 
 
+@pytest.mark.parametrize("cosines", [(0.97, 0.99), (0.9, 0.98, 0.999), (0.5, 0.97, 0.999, 0.9999)])
+def test_the_median_of_the_layers_is_the_one_that_is_said(tmp_path, cosines):
+    path = record(tmp_path / "network.db", AT_REST)
+    with Run(path, write=True) as run, run.transaction():
+        rows = [(3000, f"h.{i}", i, cosine, 0.01, 500, 1024.0) for i, cosine in enumerate(cosines)]
+        run.write([SaturationRow(*row, converged=i > 0) for i, row in enumerate(rows)])
+    found = only(ns.advise(path), "saturated")
+    assert found.evidence == {"cosine": pytest.approx(np.median(cosines)), "layers": len(cosines)}
+    assert f"median cosine of {np.median(cosines):.3f}" in found.sentence
+    assert found.confidence == pytest.approx(1 - 1 / len(cosines))
+
+
 def test_norms_alone_say_what_is_missing_once(tmp_path):
     steps = np.arange(0, 3000, 100)
     found = ns.advise((steps, 10 + np.sqrt(steps)))

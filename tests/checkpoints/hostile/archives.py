@@ -111,6 +111,14 @@ def directory(entries, body=b"", count=None, size=None, start=None):
     return body + listed + end
 
 
+def flagged(needed=20, flags=0):
+    """A sound archive whose directory asks for a version, or says how its member is encoded."""
+    whole = bytearray(directory([(b"w.npy", 0, len(ARRAY), len(ARRAY), 0)], local(ARRAY)))
+    at = whole.index(b"PK\1\2")
+    whole[at + 6 : at + 10] = struct.pack("<2H", needed, flags)
+    return bytes(whole)
+
+
 def local(data, method=0, total=None):
     sizes = (len(data), len(data) if total is None else total)
     return struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, method, 0, 0, 0, *sizes, 0, 0) + data
@@ -158,6 +166,12 @@ crafted(
     "a directory of 60,000 entries that are not there", lambda: directory([], local(ARRAY), 60_000), "damaged"
 )
 crafted("a directory behind the end", lambda: directory([], local(ARRAY), 1, 2**31, 2**31), "beyond the end")
+crafted("no flags", flagged, code=0)
+crafted("a version of the future", lambda: flagged(needed=127), "later version")
+crafted("an encrypted member", lambda: flagged(flags=1), "encrypted")
+crafted("a strongly encrypted member", lambda: flagged(flags=0x41), "encrypted")
+crafted("a member that is a patch", lambda: flagged(flags=0x20), "a patch")
+crafted("flags that change nothing", lambda: flagged(flags=0x806), code=0)
 crafted("no members", lambda: directory([]), "")
 crafted(
     "zip64 without its record", lambda: directory([], local(ARRAY), 65_535, 2**32 - 1, 2**32 - 1), "beyond"

@@ -39,3 +39,11 @@ def test_signed_measures_have_no_limits():
     assert limits(Series("total", STEPS, GROWN - 1, unit="norm")) == (-np.inf, np.inf)
     signed = Series("total", STEPS, np.where(STEPS < 300, 0.0, -1 - GROWN), unit="norm")
     assert after_zeros(signed, 3) == (signed, ())
+
+
+@pytest.mark.parametrize(("positive", "kept"), [(2, 6), (3, 3), (4, 4)])
+def test_enough_points_after_the_last_zero_are_exactly_as_many_as_asked_for(positive, kept):
+    values = np.concatenate([np.ones(6 - positive - 1), [0.0], np.arange(1.0, positive + 1)])
+    found, notes = after_zeros(Series("total", 10.0 * np.arange(6), values, unit="norm"), 3)
+    assert len(found) == kept and bool(notes) == (kept < 6)
+    assert bool((found.values > 0).all()) == (kept < 6)

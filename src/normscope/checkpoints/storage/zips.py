@@ -25,6 +25,10 @@ _DIRECTORY_LIMIT, _MEMBER_LIMIT, _NAME_LIMIT = 40_000_000, 300_000, 4_096
 _LONGEST_LOCAL = 1024
 """Bytes of a local header with name and padding, usually fewer; a longer one costs another request."""
 _CHUNK, _STREAMS = 64 * 1024, 8
+_NEWEST, _ENCODED = (
+    63,
+    0x61,
+)  # version 6.3; flags of encrypted members and patches, whose bytes are not values
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,9 @@ def _read_entry(data: bytes, position: int) -> tuple[str, Member, int]:
     fields = _ENTRY.unpack_from(data, position)
     if fields[0] != b"PK\x01\x02":
         raise ValueError("an entry has an invalid signature")
-    method, header = fields[4], fields[16]
+    needed, flags, method, header = fields[2] & 0xFF, fields[3], fields[4], fields[16]
+    if needed > _NEWEST or flags & _ENCODED:
+        raise ValueError("a member is encrypted, a patch, or of a later version of the format")
     packed, size, name_length, extra_length, comment_length = fields[8:13]
     name_end = position + _ENTRY.size + name_length
     extra_end = name_end + extra_length

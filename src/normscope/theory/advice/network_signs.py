@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 
 from normscope.rows import HeadRow, SaturationRow
@@ -40,8 +41,7 @@ def saturated_layers(known: RunEvidence) -> Judgement:
     if not rows:
         return Judgement()
     last = [row for row in rows if row["step"] == rows[-1]["step"]]
-    cosines = sorted(float(row["cosine"]) for row in last)
-    median = cosines[len(cosines) // 2]
+    median = statistics.median(float(row["cosine"]) for row in last)
     if median < SATURATED:
         return Judgement(checked=f"the network is not saturated (median cosine {median:.3f})")
     said = (

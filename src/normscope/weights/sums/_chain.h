@@ -142,11 +142,11 @@ static int borrow(PyObject *from, Py_buffer *view, Source *source) {
 typedef struct { Py_buffer *views; Source *sources; Range *ranges; } Borrowed;
 
 static int borrow_all(Borrowed *b, PyObject *initial, PyObject *previous, PyObject *several, Py_ssize_t count) {
-    const size_t total = count < 0 ? 0 : (size_t)count + 2;
+    if (count < 0) return 0; /* not a sequence: nothing is allocated, so nothing is released */
+    const size_t total = (size_t)count + 2;
     b->views = PyMem_Calloc(total, sizeof *b->views);
     b->sources = PyMem_Calloc(total, sizeof *b->sources);
     b->ranges = PyMem_Calloc(total, sizeof *b->ranges);
-    if (count < 0) return 0;
     if (!b->views || !b->sources || !b->ranges) { PyErr_NoMemory(); return 0; }
     for (Py_ssize_t k = 0; k < count + 2; k++) {
         PyObject *from = k == 0 ? initial : k == 1 ? previous : PySequence_GetItem(several, k - 2);

@@ -111,7 +111,7 @@ class CorruptCheckpoint(CheckpointError):
 
 
 class ReplacedCheckpoint(CheckpointError):
-    """Another version took the place of a file while it was read."""
+    """Another version took the place of a file while it was read, or since it was measured."""
 
 
 class UnsafeCheckpoint(CheckpointError):

@@ -36,6 +36,7 @@ class CheckpointRow:
     format: str | None = None
     bytes: int | None = None
     digest: str | None = None
+    stamp: str | None = None
 
 
 @dataclass(frozen=True)

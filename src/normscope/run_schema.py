@@ -19,7 +19,7 @@ SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE checkpoint(
     stage TEXT NOT NULL, step INTEGER NOT NULL, label TEXT NOT NULL, tokens INTEGER,
-    source TEXT NOT NULL, format TEXT, bytes INTEGER, digest TEXT,
+    source TEXT NOT NULL, format TEXT, bytes INTEGER, digest TEXT, stamp TEXT,
     PRIMARY KEY(stage, step));
 CREATE TABLE tensor(
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, component TEXT NOT NULL, layer INTEGER,
@@ -100,6 +100,7 @@ CREATE TABLE activation(
 
 # Columns that a later release added, in the order of the table. A reader of a file without them sees NULL.
 ADDED_COLUMNS = {
+    "checkpoint": {"stamp": "TEXT"},
     "weight": {"origin": "INTEGER"},
     "optimizer": {"param_group": "INTEGER"},
     "saturation": {"settles_at": "REAL"},

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from normscope.cli.scan import _skipped
+from normscope.run import Run
 from normscope.theory.measures.run_summary import SkippedTensor, summarise
 from normscope.weights.scan.scan import scan
 from tests.cli.calling import call, call_json
@@ -77,3 +78,20 @@ def test_a_model_without_a_body_says_so(tmp_path):
     out = call("scan", series, "--run", tmp_path / "run.db").stdout
     assert "norm of all parameters (there is no body) " in out
     assert "with embeddings and head" not in out
+
+
+def test_verify_ends_with_1_and_names_the_file(tmp_path):
+    series = save_series(tmp_path / "series", random_walk(STEPS))
+    run = tmp_path / "run.db"
+    assert call("scan", series, "--run", run, "--verify").code == 2
+    call("scan", series, "--run", run)
+    assert call("scan", series, "--run", run, "--verify").code == 0
+    with Run.create(run) as opened, opened.transaction():
+        opened.update_rows("weight", "absmax = 2 * absmax", "step = ?", (20,))
+    done = call("scan", series, "--run", run, "--verify")
+    assert done.code == 1
+    assert "1 checkpoint differs from what" in done.stderr
+    assert "step_20" in done.stderr
+    for other in ("--dry-run", "--follow"):
+        done = call("scan", series, "--verify", other)
+        assert (done.code, f"--verify has no effect with {other}" in done.stderr) == (2, True)

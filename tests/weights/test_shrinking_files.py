@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 from normscope.checkpoints.storage.local import LocalFile
-from normscope.errors import CorruptCheckpoint
+from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.run import Run
 from normscope.weights.scan import walk
 from normscope.weights.scan.scan import scan
@@ -107,3 +108,55 @@ def test_what_is_read_outside_the_kernel_is_a_copy(tmp_path):
     for read in (file.read, file.peek, file.borrow):
         with pytest.raises(CorruptCheckpoint, match="became shorter"):
             read(0, file.size)
+
+
+def rows(run):
+    with Run(run) as found:
+        return found.query(
+            "SELECT step, prev_step, sumsq, dot, sumsq_delta, dot_init FROM weight ORDER BY 1, 2, 3"
+        )
+
+
+@pytest.mark.parametrize("way", ["map", "read", "auto"])
+def test_a_file_written_in_place_while_it_is_summed(tmp_path, monkeypatch, way):
+    """No shorter, so nothing is lost; but its sums may be of two versions: said, and measured again."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for step in (1, 2):
+        save(folder, step, step)
+    monkeypatch.setenv("NORMSCOPE_READ", way)
+    add = statistics.RunningSums.add
+
+    def write_after(self, *given):
+        add(self, *given)
+        with (folder / "step_2.npz").open("r+b") as file:
+            file.seek(2_000_000)
+            file.write(bytes(100_000))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(walk.RunningSums, "add", write_after)
+        with pytest.raises(CheckpointError, match=r"step_2.npz was replaced or changed while"):
+            scan(folder, tmp_path / "run.db")
+    scan(folder, tmp_path / "run.db").close()
+    scan(folder, tmp_path / "new.db").close()
+    assert rows(tmp_path / "run.db") == rows(tmp_path / "new.db")
+
+
+def test_a_file_deleted_while_it_is_summed_is_read_to_its_end(tmp_path, monkeypatch):
+    """A training that keeps the last few checkpoints deletes them at any time."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    values = np.random.default_rng(0).standard_normal(9_000_000).astype(np.float32)
+    for step in (1, 2):
+        np.savez(folder / f"step_{step}.npz", w=values * step)
+    scan(folder, tmp_path / "whole.db").close()
+    add = statistics.RunningSums.add
+
+    def delete_after(self, *given):
+        add(self, *given)
+        (folder / "step_2.npz").unlink(missing_ok=True)
+
+    monkeypatch.setattr(walk.RunningSums, "add", delete_after)
+    with suppress(CheckpointError):  # the samples of the audit are read last
+        scan(folder, tmp_path / "run.db", workers=1).close()
+    assert rows(tmp_path / "run.db") == rows(tmp_path / "whole.db")

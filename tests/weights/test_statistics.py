@@ -1,8 +1,10 @@
 """The sums compared with a plain float64 version, and their mathematical properties."""
 
+import errno
 import os
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +207,56 @@ class TestRunningSums:
             given[place] = value
         with pytest.raises(ValueError, match=message):
             statistics._kernel.chain(*given)
+
+    @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+    @pytest.mark.parametrize("block", [4, 4096, 1 << 16, 1 << 20])
+    @pytest.mark.parametrize("files", [(0,), (1, 2), (0, 1, 2, 3), (4, 5), (0, 5)])
+    def test_files_and_memory_give_the_same_bits(self, tmp_path, block, files):
+        """Sources 0 to 3 along the series, 4 is initial and 5 previous; those in `files` are read."""
+        count = 300 if block == 4 else 50_001
+        states = [raw(draw("float32", count, seed)) for seed in range(6)]
+        path = tmp_path / "all"
+        path.write_bytes(b"x" * 3 + b"".join(states))
+        size = len(states[0])
+        with path.open("rb") as file:
+            places = [(file.fileno(), 3 + size * i, size) for i in range(6)]
+            for ends in (True, False):
+                found = []
+                for given in (states, [places[i] if i in files else states[i] for i in range(6)]):
+                    totals, seconds = array("d", bytes(4 * 48)), array("d", bytes(4 * 8))
+                    last = (given[4], given[5]) if ends else (None, None)
+                    room = bytearray(3 * (block + 64))
+                    statistics._kernel.chain(1, *last, given[:4], b"\1\0\1\1", block, totals, room, seconds)
+                    assert min(seconds) > 0
+                    found.append(totals.tobytes())
+                assert found[0] == found[1]
+
+    @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+    def test_files_that_cannot_be_read(self, tmp_path):
+        path = tmp_path / "x"
+        path.write_bytes(bytes(1000))
+        chain, totals, good = statistics._kernel.chain, bytearray(96), bytes(800)
+        with path.open("rb") as file:
+            number = file.fileno()
+            for place, (ends, sources) in {
+                1: ((None, None), [good, (number, 400, 800)]),
+                -2: (((number, 900, 800), good), [good, good]),
+                -1: ((good, (number, 201, 800)), [good, (number, 0, 800)]),
+            }.items():
+                with pytest.raises(statistics._kernel.Unreadable) as error:
+                    chain(1, *ends, sources, b"\1\1", 400, totals, bytearray(3 * 448))
+                assert error.value.args == (place, 0)
+            for sources, room, clock, message in [
+                ([(number, 0, 800)] * 2, bytearray(1199), bytearray(16), "three blocks"),
+                ([(number, 0, 800)] * 2, bytearray(3 * 448), bytearray(15), "too few places"),
+                ([(number, -1, 800)] * 2, bytearray(3 * 448), bytearray(16), "negative"),
+                ([(number, 0, 800), (number, 0, 804)], bytearray(3 * 448), bytearray(16), "differ in length"),
+            ]:
+                with pytest.raises(ValueError, match=message):
+                    chain(1, None, None, sources, b"\1\1", 400, totals, room, clock)
+        with pytest.raises(statistics._kernel.Unreadable) as error:
+            chain(1, None, None, [good, (1 << 30, 0, 800)], b"\1\1", 400, totals, bytearray(3 * 448))
+        assert error.value.args == (1, errno.EBADF)
 
     @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
     def test_the_kernel_refuses_what_is_not_a_buffer(self):

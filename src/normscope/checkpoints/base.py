@@ -105,6 +105,9 @@ class File(abc.ABC):
     def check_unchanged(self) -> None:  # noqa: B027
         """Raise CheckpointError if the file has been replaced or changed since it was opened."""
 
+    def check_not_rewritten(self) -> None:  # noqa: B027
+        """Raise CheckpointError if a local file was written in place: two versions may have been read."""
+
     def check_range(self, start: int, stop: int) -> None:
         """Raise CorruptCheckpoint unless the file has all of the bytes start … stop−1."""
         if not 0 <= start <= stop <= self.size:
@@ -143,6 +146,11 @@ class File(abc.ABC):
     @abc.abstractmethod
     def digest(self) -> str:
         """Identifies the content, as far as possible without reading all of it."""
+
+    @property
+    def stamp(self) -> tuple[str, str] | None:
+        """When a local file was last written, and which one it is; None if its digest says all there is."""
+        return None
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -206,6 +214,14 @@ class Checkpoint(abc.ABC):
     def digest(self) -> str:
         """Identifies the content, as far as possible without reading all of it."""
 
+    @property
+    def stamp(self) -> str | None:
+        """Changes if a local file is written or replaced, where a digest of samples may not; None if it does.
+
+        Before the dot is a hash of the times of modification, after it one of the numbers of the files.
+        """
+        return None
+
     @abc.abstractmethod
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Bytes start … stop−1 of the tensor's contiguous row-major little-endian data."""
@@ -216,6 +232,9 @@ class Checkpoint(abc.ABC):
 
     def check_unchanged(self) -> None:  # noqa: B027
         """Raise CheckpointError if one of its files has been replaced or changed since it was opened."""
+
+    def check_not_rewritten(self) -> None:  # noqa: B027
+        """Raise CheckpointError if one of its files was written in place while it was read."""
 
     def zero_copy(self, name: str) -> bool:
         """Whether `borrow` lends mapped memory, so that a long one costs no copy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -125,6 +125,10 @@ class Extras:
 NO_EXTRAS = Extras()
 
 
+def _hash(marks: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(marks).encode(), digest_size=8).hexdigest()
+
+
 class TableCheckpoint(Checkpoint):
     """A checkpoint whose header has been read: a table of tensors and their extents."""
 
@@ -163,13 +167,25 @@ class TableCheckpoint(Checkpoint):
                 self._digest = f"{whole}.{self._sampled()}" if local and self.nbytes > SMALL else whole
         return self._digest
 
+    @property
+    def _hashed_whole(self) -> bool:
+        return self.nbytes <= max(SMALL, 3 * SPOT * len(self.tensors) + (1 << 20))
+
+    @property
+    def stamp(self) -> str | None:
+        """Of all files; None if the digest is a hash of all bytes anyway, or if a file has no stamp."""
+        stamps = [file.stamp for file in self._files]
+        if self._hashed_whole or None in stamps:
+            return None
+        return ".".join(_hash(marks) for marks in zip(*filter(None, stamps), strict=True))
+
     def _sampled(self) -> str:
         """Hash of the beginning, the middle and the end of each tensor: training changes all of a tensor.
 
         Of files that are hashed faster than that, all bytes.
         """
         result = hashlib.blake2b(digest_size=8)
-        if self.nbytes <= 3 * SPOT * len(self.tensors) + (1 << 20):
+        if self._hashed_whole:
             for file in self._files:
                 result.update(file.read(0, file.size))
             return result.hexdigest()
@@ -200,6 +216,11 @@ class TableCheckpoint(Checkpoint):
         """Check every file."""
         for file in self._files:
             file.check_unchanged()
+
+    def check_not_rewritten(self) -> None:
+        """Check every file."""
+        for file in self._files:
+            file.check_not_rewritten()
 
     def zero_copy(self, name: str) -> bool:
         """Same as Extent.zero_copy."""

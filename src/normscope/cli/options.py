@@ -220,6 +220,7 @@ Follow = Annotated[
 Add = Annotated[
     bool, typer.Option("--add", help="The series continues the one in the run file, in another place.")
 ]
+Verify = Annotated[bool, typer.Option("--verify", help="Read all again, and compare it with the run file.")]
 Every = Annotated[
     float | None, option("--every", "SECONDS", "Seconds between two updates. [default: 2]", min=0.1)
 ]
@@ -272,7 +273,9 @@ def tensors(skip: Skip = None, keep: Keep = None) -> None:
     """What a scan leaves out and what it keeps."""
 
 
-def scan_modes(dry_run: DryRun = False, follow: Follow = False, add: Add = False) -> None:
+def scan_modes(
+    dry_run: DryRun = False, follow: Follow = False, add: Add = False, verify: Verify = False
+) -> None:
     """Other ways to scan."""
 
 

@@ -92,6 +92,7 @@ def scan(
         engine=readers["engine"],
         add=how["add"],
         **({} if readers["patience"] is None else {"patience": readers["patience"]}),
+        verify=how["verify"],
     )
     sources: list[str] | str = source if len(source) > 1 else source[0]
     if how["dry_run"]:
@@ -110,7 +111,7 @@ def _refuse_unused(
     how: dict[str, bool],
 ) -> None:
     if how["dry_run"]:
-        refuse_unused("with --dry-run", run=run, **measured, follow=how["follow"], add=how["add"])
+        refuse_unused("with --dry-run", run=run, **measured, **{**how, "dry_run": None})
         refuse_unused("with --dry-run", engine=readers["engine"], patience=readers["patience"])
         if not readers["bandwidth"]:
             refuse_unused("with --dry-run and without --bandwidth", workers=readers["workers"])
@@ -119,7 +120,7 @@ def _refuse_unused(
     if readers["engine"]:
         refuse_unused("with --engine, which has workers of its own", workers=readers["workers"])
     if how["follow"]:
-        refuse_unused("with --follow", steps=read["steps"], revisions=read["revisions"])
+        refuse_unused("with --follow", steps=read["steps"], revisions=read["revisions"], verify=how["verify"])
 
 
 def _scan(sources: list[str] | str, run: Path, config: ScanConfig, json: bool) -> None:

@@ -55,7 +55,7 @@ class LocalFile(File):
         self.check_range(start, stop)
         if start == stop:
             return memoryview(b"")
-        if not mapped:
+        if not mapped and not (self._map is not None and self._is_gone()):
             return FileRange(self._descriptor(), start, stop - start)
         mapping = self._map or self._open_map()
         if mapping.file.size() < stop:
@@ -72,6 +72,19 @@ class LocalFile(File):
             raise self._shorter()
         if _identity(status) != self._identity:
             raise self._changed()
+
+    def check_not_rewritten(self) -> None:
+        """Raise CheckpointError if the file was written in place since it was opened."""
+        if not self._is_gone():
+            self.check_unchanged()
+
+    def _is_gone(self) -> bool:
+        """Whether the file was deleted, or another one has its name; a mapping still has the old one."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino) != self._identity[:2]
 
     def peek(self, start: int, stop: int) -> bytes:
         """Like `read`, but a copy, without mapping the file."""
@@ -115,6 +128,12 @@ class LocalFile(File):
         finally:
             os.close(descriptor)
         return result.hexdigest()
+
+    @property
+    def stamp(self) -> tuple[str, str]:
+        """The time of modification, and the inode: how a change is noticed where the digest has no sample."""
+        _, inode, _, written = self._identity
+        return str(written), str(inode)
 
     def close(self) -> None:
         """Release the mapping; the memory is unmapped when the last buffer into it is gone."""

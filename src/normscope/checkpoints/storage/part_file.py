@@ -25,6 +25,10 @@ class PartFile(File):
         """Check the whole file."""
         self.whole.check_unchanged()
 
+    def check_not_rewritten(self) -> None:
+        """Check the whole file."""
+        self.whole.check_not_rewritten()
+
     def peek(self, start: int, stop: int) -> bytes:
         """Peek into the whole file."""
         return self.whole.peek(*self._in_whole(start, stop))
@@ -55,6 +59,11 @@ class PartFile(File):
     def digest(self) -> str:
         """Digest of the whole file."""
         return self.whole.digest
+
+    @property
+    def stamp(self) -> tuple[str, str] | None:
+        """Same as the whole file."""
+        return self.whole.stamp
 
     def close(self) -> None:
         """Do nothing: the owner of the whole file closes it."""

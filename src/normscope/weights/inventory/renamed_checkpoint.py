@@ -37,6 +37,11 @@ class RenamedCheckpoint(Checkpoint):
         """The digest of the checkpoint, whatever its names are."""
         return self._checkpoint.digest
 
+    @property
+    def stamp(self) -> str | None:
+        """Same as Checkpoint.stamp."""
+        return self._checkpoint.stamp
+
     def read(self, name: str, start: int, stop: int) -> Buffer:
         """Same as Checkpoint.read."""
         return self._checkpoint.read(self.stored_name(name), start, stop)
@@ -48,6 +53,10 @@ class RenamedCheckpoint(Checkpoint):
     def check_unchanged(self) -> None:
         """Same as Checkpoint.check_unchanged."""
         self._checkpoint.check_unchanged()
+
+    def check_not_rewritten(self) -> None:
+        """Same as Checkpoint.check_not_rewritten."""
+        self._checkpoint.check_not_rewritten()
 
     def zero_copy(self, name: str) -> bool:
         """Same as Checkpoint.zero_copy."""

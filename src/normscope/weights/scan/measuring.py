@@ -232,7 +232,8 @@ class _Gathering:
         if self._finished:
             with self._run.transaction():
                 for task in self._finished:
-                    self._run.write_sums(task.tuples())
+                    rows = task.stage.recheck.to_write(self._run, list(task.tuples()))
+                    self._run.write_sums(rows)
             self._finished.clear()
         self._flushed = time.monotonic()
 

@@ -29,6 +29,7 @@ from normscope.weights.inventory.inventory import TensorChoice
 from normscope.weights.scan.measuring import measure
 from normscope.weights.scan.ownership import claim
 from normscope.weights.scan.plugin_measures import plugin_measures, record_measures
+from normscope.weights.scan.rechecks import conclude, note_kernel, refuse_differing
 from normscope.weights.scan.recorded_checkpoints import join_recorded
 from normscope.weights.scan.remote_scan import measure_remote, telling_waits
 from normscope.weights.scan.scan_record import write_inventory, write_kernels, write_provenance
@@ -55,7 +56,9 @@ class ScanConfig:
     writes. An executor that does not say how many calls it runs at a time gets a few per `workers`.
     `command` is recorded in the run file. `measures` says whether the measures of plugins are computed
     after the sums. `add` says that the series continues the one that the run file already has, in another
-    place. `patience` is how many seconds a server that limits requests may make one request wait.
+    place. `patience` is how many seconds a server that limits requests may make one request wait. `verify`
+    reads everything again and compares it with what the run file recorded; what differs is named in a
+    ReplacedCheckpoint.
 
     >>> ns.ScanConfig(skip=["rope_*"], workers=2).skip
     ['rope_*']
@@ -72,6 +75,7 @@ class ScanConfig:
     add: bool = False
     pattern: str | None = None
     patience: float = LONGEST_WAIT
+    verify: bool = False
 
     def __post_init__(self) -> None:
         if self.workers is not None:
@@ -81,6 +85,7 @@ class ScanConfig:
         if self.pattern is not None:
             NamePattern(self.pattern)
         check_kind("add", self.add, bool, "True or False")
+        check_kind("verify", self.verify, bool, "True or False")
         check_engine(self.engine)
         check_number("patience", self.patience, 0)
 
@@ -104,14 +109,15 @@ def scan(
     add: bool | None = None,
     pattern: str | None = None,
     patience: float | None = None,
+    verify: bool | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Measure every checkpoint of a series that is not yet in the run file, and open the run file.
 
     `source` is a folder of checkpoints, a file, a glob, a URL, or a list of these; `run` is the run file.
-    `steps`, `revisions`, `skip`, `keep`, `workers`, `engine`, `add`, `pattern` and `patience` are explained
-    in ScanConfig; give them or a `config`, not both. `progress` is called with (bytes done, bytes in all,
-    note). A run file belongs to one series: another one is refused.
+    `steps`, `revisions`, `skip`, `keep`, `workers`, `engine`, `add`, `pattern`, `patience` and `verify` are
+    explained in ScanConfig; give them or a `config`, not both. `progress` is called with (bytes done, bytes
+    in all, note). A run file belongs to one series: another one is refused.
 
     >>> import numpy as np, normscope as ns, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -125,7 +131,7 @@ def scan(
     check_kind("run", run, (str, os.PathLike), "the path of a run file")
     options: dict[str, Any] = {"steps": steps, "revisions": revisions, "skip": skip, "keep": keep}
     options |= {"workers": workers, "engine": engine}
-    options |= {"add": add, "pattern": pattern, "patience": patience}
+    options |= {"add": add, "pattern": pattern, "patience": patience, "verify": verify}
     config = _one_config(config, {name: value for name, value in options.items() if value is not None})
     with telling_waits(config.patience, progress):
         series = open_series(source, steps=config.steps, revisions=config.revisions, pattern=config.pattern)
@@ -159,6 +165,10 @@ def scan_series(
     with ExitStack() as stack:
         progress = stack.enter_context(telling_waits(config.patience, progress))
         path = run.path if isinstance(run, Run) else Path(run)
+        if config.verify and not path.exists():
+            raise UsageError(
+                f"--verify compares with what a run file recorded, but there is no {path}; leave it out"
+            )
         existing = stack.enter_context(Run.create(path)) if path.exists() else None
         series, ownership = join_recorded(series, existing, config.add)
         stages = _open_stages(series, TensorChoice(config.skip, config.keep, intersect), stack)
@@ -168,13 +178,16 @@ def scan_series(
         with target.transaction():
             notes = claim(target, ownership, stages)
             for stage in stages:
-                notes += stage.register(target)
+                notes += stage.register(target, config.verify)
             write_provenance(target, series.name, config.command)
             write_inventory(target, stages, [*notes, *series.notes])
+            rechecks = [stage.recheck for stage in stages]
+            note_kernel(target, rechecks)
         tasks = [task for stage in stages for task in stage.tasks(target)]
-        if config.engine is None:
-            tasks = measure_remote(tasks, target, config.workers, progress)
-        kernels = measure(tasks, target, config.threads, config.engine, progress)
+        rest = tasks if config.engine else measure_remote(tasks, target, config.workers, progress)
+        kernels = measure(rest, target, config.threads, config.engine, progress)
+        for stage in stages if tasks else ():
+            stage.check_not_rewritten()
         with target.transaction():
             write_kernels(target, kernels)
             tie_equal_tensors(target, [stage.checkpoints[-1] for stage in stages])
@@ -183,7 +196,9 @@ def scan_series(
         with target.transaction():
             left_out = [*series.left_out, *(each for stage in stages for each in stage.left_out)]
             write_remarks(target, left_out, findings)
+            conclude(target, rechecks)
             target.set_meta("complete", True)
+        refuse_differing(target, rechecks)
 
 
 def _open_stages(series: CheckpointSeries, choice: TensorChoice, stack: ExitStack) -> list[ScanStage]:

@@ -24,8 +24,10 @@ from normscope.weights.networks import networks
 from normscope.weights.scan.checkpoint_place import CheckpointPlace
 from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
+from normscope.weights.scan.rechecks import Recheck
 from normscope.weights.scan.walk import Part, parts
 from normscope.weights.series_identity import absolute, same_contents
+from normscope.weights.soundness.kept_pairs import forget_pairs
 from normscope.weights.stale_rows import (
     delete_former_pairs,
     delete_left_out,
@@ -116,11 +118,11 @@ class ScanStage:
         self.rows: list[TensorRow] = []
         self._places: dict[int, CheckpointPlace] = {}
 
-    def register(self, run: Run) -> list[str]:
+    def register(self, run: Run, verify: bool = False) -> list[str]:
         """Write the checkpoints and tensors; what was measured of a changed checkpoint is forgotten.
 
-        What was measured of a checkpoint or a tensor that is now left out is deleted.
-        Return what is to be said.
+        What was measured of a checkpoint or a tensor that is now left out is deleted. With `verify`, what is
+        known of the others stays, to be compared. Return what is to be said.
         """
         delete_left_out(run, self.name, self.other_steps, self.counted)
         notes = forget_abandoned(run, self.name, self.sources)
@@ -128,15 +130,30 @@ class ScanStage:
         before = {row.step: row for row in run.checkpoints() if row.stage == self.name}
         known = [row for row in now if row.step in before]
         changed = [row.step for row in known if not same_contents(before[row.step].digest, row.digest)]
-        if self._compared_with(run) != [self.steps[0]] or self.steps[0] in changed:
-            forget_sums(run, self.name)  # every ⟨θ₀, θ⟩ was computed with another θ₀
-        for step in changed:
-            forget_changed(run, self.name, step)
-        run.forget_measures(self.name, outdated_steps(before, self.steps, changed))
-        run.write(now)
+        self.recheck = Recheck(self.name, now, verify)
+        self.recheck.compare_stamps(before, changed)
+        self._forget(run, before, [] if verify else changed)
+        run.write([row for row in now if not verify or row.step not in before])
         delete_former_pairs(run, self.name, self.steps)
         self.rows = add_tensors(run, self.inventory.tensors, self.inventory.tied_to, self._networks())
         return notes
+
+    def _forget(self, run: Run, before: Mapping[int, CheckpointRow], changed: Sequence[int]) -> None:
+        """Forget what was measured of changed checkpoints; mark what is to be measured again and compared."""
+        written = set() if self.recheck.verify else self.recheck.written
+        if self._compared_with(run) != [self.steps[0]] or self.steps[0] in {*changed, *written}:
+            forget_sums(run, self.name)  # every ⟨θ₀, θ⟩ was computed with another θ₀
+        for step in written:
+            forget_sums(run, self.name, step)
+            forget_pairs(run, self.name)
+        for step in changed:
+            forget_changed(run, self.name, step)
+        run.forget_measures(self.name, outdated_steps(before, self.steps, [*changed, *written]))
+
+    def check_not_rewritten(self) -> None:
+        """Raise CheckpointError if a file was written while it was measured; the next scan will read it."""
+        for checkpoint in self.checkpoints:
+            checkpoint.check_not_rewritten()
 
     def _networks(self) -> Sequence[str]:
         """First words of names that are networks of their own: files and names say so, or values."""
@@ -160,6 +177,7 @@ class ScanStage:
             checkpoint.format,
             checkpoint.nbytes,
             checkpoint.digest,
+            checkpoint.stamp,
         )
 
     def place(self, i: int) -> CheckpointPlace:
@@ -179,7 +197,7 @@ class ScanStage:
         have: dict[int, set[tuple[int, int]]] = {}
         measured = f"stage = ? AND dot_init IS NOT NULL AND {SCANNED_ROWS}"
         sql = f"SELECT tensor, step, prev_step FROM weight WHERE {measured}"
-        for tensor, step, previous in run.query(sql, (self.name,)):
+        for tensor, step, previous in () if self.recheck.verify else run.query(sql, (self.name,)):
             have.setdefault(tensor, set()).add((step, previous))
         tasks = []
         for tensor, row in zip(self.inventory.tensors, self.rows, strict=True):

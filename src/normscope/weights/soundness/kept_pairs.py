@@ -30,6 +30,11 @@ def keep_pairs(
     run.set_artifact(KIND, stage, {**identity, **values})
 
 
+def forget_pairs(run: Run, stage: str) -> None:
+    """Delete the table: a file may have changed under an equal digest. Call inside `transaction()`."""
+    run.delete_rows("artifact", "kind = ? AND key = ?", (KIND, stage))
+
+
 def kept_pairs(
     run: Run, stage: str, digests: Mapping[int, str | None], tensors: Iterable[str]
 ) -> PairTable | None:

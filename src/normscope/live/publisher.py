@@ -33,7 +33,7 @@ class Publisher:
         self.latest_step = -1
         self.journal = journal
         self._measures, self._options = measures, options
-        self._newest: Logged | None = None
+        self._newest: Logged | tuple[Record, LiveMeasures] | None = None
         self._loggers = [logger_outbox(logger, measures.scope) for logger in options.loggers]
         self._observer = Observer(measures, self._raise) if options.alarms else None
         self._on_alarm = None if options.on_alarm is None else alarm_outbox(options.on_alarm)
@@ -43,7 +43,14 @@ class Publisher:
     @property
     def latest(self) -> LoggedValues:
         """The values of the newest record; empty before the first."""
-        return {} if self._newest is None else self._newest.values
+        if self._newest is None:
+            return {}
+        if not isinstance(self._newest, Logged):
+            self._newest = self._to_log(*self._newest)
+        return self._newest.values
+
+    def _to_log(self, record: Record, measures: LiveMeasures) -> Logged:
+        return Logged(record.step, lambda: measures.values(record, self._options.logged_measures))
 
     def put(self, entry: JournalEntry) -> None:
         """Queue an entry for the run file; a loss is also checked for alarms."""
@@ -70,16 +77,16 @@ class Publisher:
 
     def publish(self, record: Record, gradients_at: str | None) -> None:
         """Queue a record for the run file, the loggers and the alarms."""
-        self.put(record)
+        self.journal.outbox.put(record)
         if gradients_at == "step" and not self._noted:
             self._noted = True
             log.warning("normscope: %s", AFTER_CLIPPING)
             self.put(Note("monitor.gradients", AFTER_CLIPPING))
-        measures, wanted = self._measures, self._options.logged_measures
-        self._newest = Logged(record.step, lambda: measures.values(record, wanted))
-        self.latest_step = record.step
-        for box in self._loggers:
-            box.put(self._newest)
+        self._newest, self.latest_step = (record, self._measures), record.step
+        if self._loggers:
+            self._newest = self._to_log(record, self._measures)
+            for box in self._loggers:
+                box.put(self._newest)
         if self._observer is not None:
             self._observer.put(record)
 

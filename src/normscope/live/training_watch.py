@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -239,12 +237,13 @@ class TrainingWatch:
         with self.guard.doing("summing parameters", in_record=True):
             recorder.finish()
         changed = self.ranks.world > 1 and (self._stale or self.subject.changed())
-        extra = np.array([float(self.guard.failed), float(changed), 0.0, 0.0])
-        if self.publisher is not None:
+        extra = [float(self.guard.failed), float(changed), 0.0, 0.0]
+        if self.publisher is not None and self.pace.by_budget:
             extra[2:] = self.pace.timing(start, self.publisher.delivery_time())
         gradients_at, self.guard.failed = recorder.gradients.when, False
         try:
-            record, (failures, changes, cost, elapsed) = recorder.combine(self.step, extra, first)
+            look = None if first else self.subject.forward.take()
+            record, (failures, changes, cost, elapsed) = recorder.combine(self.step, extra, first, look)
         finally:
             recorder.reset()
         end = time.perf_counter()
@@ -254,8 +253,7 @@ class TrainingWatch:
             where = f"on {int(failures or changes)} of {self.ranks.world} ranks"
             self.guard.warn(f"step {self.step} is not recorded, because {why} {where}", key=why)
         elif self.publisher is not None:
-            look = None if first else self.subject.forward.take()
-            self.publisher.publish(replace(record, forward=look) if look else record, gradients_at)
+            self.publisher.publish(record, gradients_at)
         if changes:
             self._follow()
         self.pace.finish(end)

@@ -34,6 +34,7 @@ LEARNING = 8
 """Looks in which modules that are not called are replaced by those under them."""
 UNSEEN = ForwardLook(None, why="no call of the model was seen")
 ON_RANKS = "the model is compiled, and on several ranks its pass cannot be made once more"
+FINITE = ForwardLook(True)
 
 
 class ForwardWatch:
@@ -163,7 +164,7 @@ class ForwardWatch:
         if self._look is not None and self._look.finite is False:
             return
         if not _ends_in_nan(output):
-            self._look, self._after = ForwardLook(True), self._name(module)
+            self._look, self._after = FINITE, self._name(module)
         elif self._repeat:
             after = self._after
             self.disarm()

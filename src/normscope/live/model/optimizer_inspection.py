@@ -75,7 +75,9 @@ def backward_scale(optimizer: Optimizer) -> float:
         if caller is None:
             break
         frame = caller
-        scaler = frame.f_locals.get("self") if frame.f_code.co_name == "step" else None
+        code = frame.f_code
+        method = code.co_name == "step" and code.co_varnames[:1] == ("self",)
+        scaler = frame.f_locals.get("self") if method else None
         if isinstance(scaler, torch.amp.GradScaler):
             return float(scaler.get_scale()) if scaler.is_enabled() else 1.0
     return step_scale(optimizer)

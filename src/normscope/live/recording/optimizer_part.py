@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +48,7 @@ class OptimizerPart:
 
     def __post_init__(self) -> None:
         self._read: list[tuple[float, ...]] = []
+        self._settings: list[Any] = []
         self.covers_all = isinstance(self.where, slice)
         self.rates = np.zeros((len(self.indices), len(RATE_COLUMNS)))
 
@@ -74,6 +77,12 @@ class OptimizerPart:
         """Read learning rate, weight decay and momentum of every group."""
         optimizer = self.optimizer()
         assert optimizer is not None
+        settings = [
+            value for group in optimizer.param_groups for key, value in group.items() if key != "params"
+        ]
+        if len(settings) == len(self._settings) and all(map(is_, settings, self._settings)):
+            return
+        self._settings = settings if all(map(_stays, settings)) else []
         read = [self._rates_of(optimizer, number) for number in range(len(self.groups))]
         if read == self._read:
             return
@@ -97,4 +106,11 @@ def as_index(indices: Indices, size: int) -> slice | Indices:
 
 
 def _members(optimizer: Optimizer) -> list[list[int]]:
-    return [[id(p) for p in group["params"]] for group in optimizer.param_groups]
+    return [list(map(id, group["params"])) for group in optimizer.param_groups]
+
+
+def _stays(value: object) -> bool:
+    """Whether a group's setting is the same number as long as it is the same object."""
+    return isinstance(value, float | int | str | None) or (
+        isinstance(value, tuple) and all(isinstance(each, float | int) for each in value)
+    )

@@ -22,7 +22,7 @@ class PreviousValues:
     def __init__(self, size: int) -> None:
         self._copies: list[Tensor | None] = [None] * size
         self._taken = np.zeros(size, dtype=bool)
-        self._any_taken = self._all_taken = False
+        self._any_taken = self._all_taken = self._marked = False
         self._freed, self._any_freed = np.zeros(size, dtype=bool), False
         self._unknown = np.zeros(size, dtype=bool)
         self._lists: dict[int, tuple[Indices, KeptTensors]] = {}
@@ -30,7 +30,8 @@ class PreviousValues:
 
     def begin(self) -> None:
         """Begin a record; memory is kept and used again."""
-        self._taken[:] = False
+        if self._marked:
+            self._taken[:] = self._marked = False
         self._all_taken = self._any_taken = False
         if self._any_freed:
             self._freed[:] = False
@@ -53,7 +54,7 @@ class PreviousValues:
             new = np.flatnonzero(~taken)
             self._copy(chosen[new], [tensors[i] for i in new.tolist()])
         self._taken[where] = True
-        self._any_taken = True
+        self._any_taken = self._marked = True
 
     def unknown_at(self, positions: Indices) -> Indices | None:
         """The positions of parameters whose θ′ was freed, and that were then updated again in the record."""
@@ -73,7 +74,7 @@ class PreviousValues:
             self._copies[i] = None
         if chosen is not None:
             self._taken |= self._all_taken
-            self._all_taken = False
+            self._all_taken, self._marked = False, True
             self._freed[chosen], self._taken[chosen], self._any_freed = True, False, True
         self._lists.clear()
         self._bytes = None

@@ -55,11 +55,15 @@ class RateWatch:
 
     def _untouched(self, optimizers: Sequence[Optimizer]) -> bool:
         """Whether every group still has the very numbers that were noted at a recorded step."""
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        return len(groups) == len(self._read) and all(
-            group.get("lr") is lr and group.get("weight_decay") is decay
-            for group, (lr, decay) in zip(groups, self._read, strict=True)
-        )
+        known, number = self._read, 0
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                if number >= len(known) or group.get("lr") is not known[number][0]:
+                    return False
+                if group.get("weight_decay") is not known[number][1]:
+                    return False
+                number += 1
+        return number == len(known)
 
     def _readings(self, optimizers: Sequence[Optimizer]) -> list[tuple[Any, Any]]:
         """The numbers of all groups as objects; none if one can change and stay the same object."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from normscope.live.alarms.record_summary import ForwardLook
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, local, local_gradient
 from normscope.live.model.zero_partitions import is_partitioned
@@ -157,7 +158,9 @@ class Recorder:
         if not optimized.all():
             self.gradients.use_without_step(np.flatnonzero(~optimized))
 
-    def combine(self, step: int, extra: Array, first: bool = False) -> tuple[Record, Array]:
+    def combine(
+        self, step: int, extra: Sequence[float], first: bool = False, forward: ForwardLook | None = None
+    ) -> tuple[Record, Sequence[float]]:
         """The record of the whole model and the sum of `extra` over the ranks."""
         unknown = self._previous.unknown_at(self.layout.indices)
         measured = MeasuredHere(
@@ -172,9 +175,11 @@ class Recorder:
         if self._places is not None:
             order, frozen = ([self._positions[i] for i in chosen] for chosen in (order, frozen))
         if self.ranks.world == 1:
-            return Record(step, measured, first, order, frozen), extra
-        values, extra = self.ranks.combine(self.layout, measured.mine(), extra, RATES, COLUMN["absmax"])
-        return Record(step, measured.missing.mark(values), first, order, frozen), extra
+            return Record(step, measured, first, order, frozen, forward), extra
+        values, added = self.ranks.combine(
+            self.layout, measured.mine(), np.array(extra), RATES, COLUMN["absmax"]
+        )
+        return Record(step, measured.missing.mark(values), first, order, frozen, forward), added.tolist()
 
     def _frozen(self) -> list[int]:
         """The parameters that are to get no gradient."""
@@ -215,5 +220,5 @@ def sums_now(like: Recorder) -> Array | None:
         recorder.finish()
     except Exception:  # the others wait for this rank's sums
         failed = 1.0
-    record, (failures,) = recorder.combine(0, np.array([failed]), first=True)
+    record, (failures,) = recorder.combine(0, [failed], first=True)
     return None if failures else record.column("sumsq")

@@ -31,7 +31,7 @@ the only one that does not add up over ranks.
 """
 
 
-class Measured(Protocol):
+class Unassembled(Protocol):
     """What was measured for one record; the numbers are made of it when they are needed."""
 
     def values(self) -> Array:
@@ -46,7 +46,7 @@ class Record:
     """The sums of all parameters at one step."""
 
     step: int
-    measured: Array | Measured
+    measured: Array | Unassembled
     """`values`, or what makes them: training need not wait for that."""
     first: bool = False
     """Taken before the first step, so there is no update."""

@@ -49,6 +49,9 @@ class Outbox(Generic[Item]):
         """Whether the last delivery failed."""
         self._deliver, self._batch, self._limit = deliver, batch, limit
         self._linger, self._thin = linger, thin
+        self._most = min(batch, limit) - 1  # items up to which one more is nothing to wake the thread for
+        self._lingers = False
+        """Whether the thread waits for more items and will look at the queue when its time is over."""
         self._items: deque[Item] = deque()
         self._under_way: list[Item] = []
         self._changed = threading.Condition()
@@ -58,6 +61,13 @@ class Outbox(Generic[Item]):
 
     def put(self, item: Item) -> None:
         """Queue an item; returns at once and never raises."""
+        if self._lingers and len(self._items) < self._most:  # the thread will look by itself
+            self._items.append(item)
+            if self._lingers:  # it had not looked before
+                return
+            with self._changed:
+                self._changed.notify_all()
+            return
         with self._changed:
             self._items.append(item)
             number = len(self._items)
@@ -101,10 +111,12 @@ class Outbox(Generic[Item]):
     def _drop_beyond_limit(self) -> None:
         before = len(self._items)
         if before > self._limit and self._thin is not None:
-            self._items = deque(self._thin(self._items))
+            kept = self._thin([self._items.popleft() for _ in range(before)])
+            self._items.extendleft(reversed(kept))  # before what `put` appends meanwhile
+            self._dropped += before - len(kept)
         while len(self._items) > self._limit:
             self._items.popleft()
-        self._dropped += before - len(self._items)
+            self._dropped += 1
 
     def _work(self) -> None:
         pause = FIRST_PAUSE
@@ -120,7 +132,9 @@ class Outbox(Generic[Item]):
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._closing)
             if self._linger:
+                self._lingers = True
                 self._changed.wait_for(self._wanted, self._linger)
+                self._lingers = False
             if self._closing:
                 return False
             self._under_way = [self._items.popleft() for _ in range(min(self._batch, len(self._items)))]

@@ -110,3 +110,46 @@ def test_gradients_are_summed_with_their_parameters(compiled: bool, monkeypatch:
             gradient = torch.zeros_like(theta) if parameter.grad is None else parameter.grad.double()
             assert row[live_sums.SUMSQ] == pytest.approx(float(gradient.pow(2).sum()), rel=1e-6)
             assert row[live_sums.INIT] == pytest.approx(float((gradient * theta).sum()), rel=1e-5, abs=1e-6)
+
+
+class Marked(torch.Tensor):
+    """A subclass, which need not be where and what its base class says."""
+
+
+def test_tensors_are_described_as_python_describes_them() -> None:
+    """The exchange that PyTorch offers in C, against questions in Python's way, on every kind of tensor."""
+    kernel = pytest.importorskip("normscope.weights.sums._kernel")
+    x = torch.randn(6, 4)
+    zoo = [
+        *(x.to(dtype) for dtype in (*live_sums.DTYPES, torch.int32, torch.bool, torch.complex64)),
+        x.t(), x[1:], x[:, 1:], x[2:3], x[:, 2:3], x[0, 0], x.expand(2, 6, 4), x[:0], torch.empty(0, 3),
+        torch.empty(3, 1, 0), x.to(memory_format=torch.contiguous_format), torch.nn.Parameter(x),
+        torch.nn.Parameter(x.t()), x.to_sparse(), x.to("meta"), torch.ones(()), x.as_subclass(Marked),
+    ]  # fmt: skip
+    kernel.exchange((int, float))  # types that have none
+    try:
+        asked = live_sums.KeptTensors(zoo).places
+    finally:
+        kernel.exchange((torch.Tensor, torch.nn.Parameter))
+    described = live_sums.KeptTensors(zoo).places
+    empty = asked[:, 1] == 0
+    assert described[:, :2].tolist() == asked[:, :2].tolist()
+    assert described[~empty].tolist() == asked[~empty].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_ends_of_arrays_are_summed_in_float64(dtype: torch.dtype) -> None:
+    for number in (1, 2, 7, 8, 9, 31, 33, 100, 511):
+        sides = [torch.randn(number, dtype=torch.float64).to(dtype) for _ in range(3)]
+        theta, previous, initial = (side.double().numpy() for side in sides)
+        found = live_sums.sums_of(*([side] for side in sides))[0]
+        delta = theta - previous
+        expected = [theta @ theta, previous @ delta, delta @ delta, theta @ initial, abs(theta).max(), 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_values_that_are_not_finite_are_counted_in_ends_of_arrays() -> None:
+    theta, previous = torch.ones(20), torch.zeros(20)
+    theta[3], theta[19], previous[5] = float("nan"), float("-inf"), float("inf")
+    found = live_sums.sums_of([theta], [previous])[0]
+    assert found.tolist() == [18.0, 0.0, 17.0, 0.0, 1.0, 2.0]

@@ -29,7 +29,7 @@ from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
-from normscope.live.step_arrivals import StepArrivals
+from normscope.live.model.step_arrivals import StepArrivals
 from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows

@@ -23,7 +23,9 @@ from setuptools.errors import OptionError, PlatformError
 KERNEL = Extension(
     "normscope.weights.sums._kernel",
     sources=["src/normscope/weights/sums/_kernel.c"],
-    depends=[f"src/normscope/weights/sums/{name}.h" for name in ("_chain", "_guard", "_lanes", "_live", "_places")],
+    depends=[
+        f"src/normscope/weights/sums/_{name}.h" for name in ("chain", "guard", "lanes", "live", "places")
+    ],
     extra_compile_args=["-O3", "-g0", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=fast"],
     py_limited_api=True,
 )

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
+from normscope.live.model.step_arrivals import StepArrivals
 from normscope.live.monitor import Monitor
 from normscope.live.observer import Observer
 from normscope.live.pace import Pace
-from normscope.live.model.step_arrivals import StepArrivals
 from normscope.live.writing.journal_entries import Record, stacked
 from normscope.live.writing.outbox import Outbox
 from normscope.schedule import Schedule, at_steps, every, logarithmic

@@ -21,6 +21,7 @@ from normscope.live.live_measures import LiveMeasures
 from normscope.live.model.optimizer_inspection import kind_of, skips_step, updated_by
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import tied_names
+from normscope.live.model.step_arrivals import StepArrivals
 from normscope.live.model.wrapped_optimizers import wrapper_around
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.monitored_model import MonitoredModel
@@ -29,7 +30,6 @@ from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
-from normscope.live.model.step_arrivals import StepArrivals
 from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows

@@ -1,0 +1,38 @@
+"""All singular values from the Gram matrix of the smaller side: several times faster than an SVD.
+
+σᵢ² are the eigenvalues of W Wᵀ. In float64 the rounding of λ₁ leaves an error of about √(side · 2⁻⁵²) · σ₁
+in the smallest values, and far less in the others, which the errors say. If values of rank deficient
+matrices matter more closely than 1e-7 · σ₁, only an SVD tells them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigvalsh
+
+from normscope.weights.spectra.weighted_values import Array, WeightedValues
+
+
+def gram_values(matrix: NDArray[np.floating]) -> WeightedValues:
+    """All singular values of a finite matrix [m, n], in float64."""
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    rows = np.ascontiguousarray(wide, dtype=np.float64)
+    gram = rows @ rows.T
+    energy = float(np.trace(gram))
+    eigenvalues = eigvalsh(gram, driver="evr", check_finite=False, overwrite_a=True)[::-1]
+    values = np.sqrt(np.maximum(eigenvalues, 0.0))
+    side = len(values)
+    return WeightedValues(values, np.ones(side), _errors(values), np.empty((0, side)), _shape(matrix), energy)
+
+
+def _errors(values: Array) -> Array:
+    """Bounds from |δλ| ≤ side · ε · λ₁: δσ is δλ / σ for large values, and √δλ at most for small ones."""
+    largest = values[0] if len(values) else 0.0
+    shift = len(values) * np.finfo(np.float64).eps * largest**2
+    bounds: Array = np.minimum(shift / np.maximum(values, 1e-300), np.sqrt(shift))
+    return bounds
+
+
+def _shape(matrix: NDArray[np.floating]) -> tuple[int, int]:
+    return matrix.shape[0], matrix.shape[1]

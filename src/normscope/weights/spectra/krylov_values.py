@@ -1,0 +1,205 @@
+"""The largest singular values and the density of all, from a few products with a block of random vectors.
+
+The largest eigenvalues of W Wᵀ projected onto its Krylov space converge to σ² from below. Each random
+vector also gives a Gauss quadrature of the density (stochastic Lanczos quadrature; Ubaru, Chen and Saad,
+2017): a few of them describe all singular values, the better the larger the matrix is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr, svdvals
+
+from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues
+from normscope.weights.spectra.spectral_figures import effective_rank
+from normscope.weights.spectra.weighted_values import Array, WeightedValues
+
+CHECKED_EVERY = 4
+CLOSE_TO_LARGEST, CLOSE_TO_ITSELF = 2e-3, 5e-3
+"""A value counts by itself if its residual keeps it this close, in units of σ₁ and of σ; others describe
+the density."""
+SAME = 1e-5  # of σ₁: values this close may be copies of one
+NULL = 1e-3  # of σ₁: in float32, values below are not told from zero
+LOST = 8 * float(np.finfo(np.float32).eps)  # of σ₁², by float32 products
+MARGIN = 8  # values beyond those wanted that are refined with them, for clusters at the end
+CHUNK = 256  # rows that are widened to float64 at a time
+
+
+@dataclass(frozen=True)
+class KrylovOptions:
+    """How far to go: until the largest values and the effective rank are certain, or after `most` products.
+
+    Certain is: the `wanted` largest values within `tolerance` · σ₁, the effective rank within
+    `rank_tolerance`.
+    """
+
+    wanted: int = 8
+    tolerance: float = 1e-6
+    rank_tolerance: float = 5e-3
+    least: int = 6
+    most: int = 30
+    seed: int = 0
+
+
+def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = None) -> WeightedValues:
+    """An estimate of the spectrum of a finite matrix [m, n], in float32; the same for the same seed."""
+    options = options or KrylovOptions()
+    wide, scale = _scaled(matrix)
+    energy = float(np.einsum("ij,ij->", wide, wide, dtype=np.float64))
+    shape = matrix.shape[0], matrix.shape[1]
+    if energy == 0:
+        side = wide.shape[0]
+        return WeightedValues(np.zeros(side), np.ones(side), np.zeros(side), np.empty((0, side)), shape, 0.0)
+    space = KrylovSpace(wide, options.seed)
+    found, bias = _grown(space, energy, options)
+    values = _refined(found, wide, space, options.wanted + MARGIN)
+    return replace(
+        values,
+        values=values.values * scale,
+        errors=values.errors * scale,
+        shape=shape,
+        energy=energy * scale**2,
+        bias=bias,
+    )
+
+
+def _scaled(matrix: NDArray[np.floating]) -> tuple[Block, float]:
+    """The matrix with the larger side last, divided by a power of two so that squares stay in range."""
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    largest = float(max(wide.max(initial=0.0), -wide.min(initial=0.0)))
+    usual = largest == 0 or 1e-6 < largest < 1e6
+    scale = 1.0 if usual else float(2.0 ** np.floor(np.log2(largest)))
+    divided = wide if usual else wide / scale
+    return np.ascontiguousarray(divided, dtype=np.float32), scale
+
+
+def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[WeightedValues, float]:
+    """Grow the space until the spectrum is certain; the second value is the bias left in the effective rank.
+
+    The bias of a quadrature with k products falls about as 1/k², so it is about k / (2 · 4) times what the
+    last four products have changed.
+    """
+    before = float("nan")
+    for products in range(1, options.most + 1):
+        space.grow()
+        last = space.exhausted or products == options.most
+        if not last and (products < options.least or (products - options.least) % CHECKED_EVERY):
+            continue
+        ritz = space.ritz()
+        found = _weighted(space, ritz, energy)
+        rank = effective_rank(found.values, found.weights)
+        bias = 0.0 if space.exhausted else abs(rank / before - 1) * products / (2 * CHECKED_EVERY)
+        before = rank
+        if last or (bias <= options.rank_tolerance and _certain(ritz, options)):
+            break
+    return found, bias
+
+
+def _certain(ritz: RitzValues, options: KrylovOptions) -> bool:
+    bounds = _errors(ritz, rounded=False)[: options.wanted]
+    return bool(np.all(bounds <= options.tolerance * np.sqrt(ritz.eigenvalues[0])))
+
+
+def _weighted(space: KrylovSpace, ritz: RitzValues, energy: float) -> WeightedValues:
+    """Values that have converged count once each; the others share the rest, as the random starts say."""
+    values = np.sqrt(ritz.eigenvalues)
+    side = space.basis.shape[0]
+    seen = (space.starts.T @ ritz.vectors[: len(space.starts)]) ** 2
+    probes = seen * (side / seen.sum(axis=1, keepdims=True))
+    shifts = np.divide(ritz.residuals, 2 * values, out=np.full(len(values), np.inf), where=values > 0)
+    close = (shifts <= CLOSE_TO_LARGEST * values[0]) & (shifts <= CLOSE_TO_ITSELF * values)
+    known = _leading(close | space.exhausted)
+    alone = _before_copies(
+        values[: _leading((close | space.exhausted) & (values > NULL * values[0]))], len(space.starts)
+    )
+    if alone + len(space.starts) <= known and values[alone] > NULL * values[0]:
+        known = alone + len(space.starts)
+    probes[:, :alone] = 1.0
+    rest = probes[:, alone:].sum(axis=1, keepdims=True)
+    probes[:, alone:] *= np.divide(side - alone, rest, out=np.zeros_like(rest), where=rest > 0)
+    probes[:, alone:] *= _correction(values, probes.mean(axis=0), alone, energy)
+    errors = np.where(np.arange(len(values)) < known, _errors(ritz, rounded=True), np.nan)
+    shape = side, side  # the caller knows the larger side
+    return WeightedValues(values, probes.mean(axis=0), errors, probes, shape, energy)
+
+
+def _leading(converged: NDArray[np.bool_]) -> int:
+    return len(converged) if converged.all() else int(np.argmin(converged))
+
+
+def _before_copies(values: Array, block: int) -> int:
+    """How many values come before one that is repeated as often as the space can see it, or more often.
+
+    A block of 16 vectors sees at most 16 copies of a value: how many there are, only the weights say.
+    """
+    if len(values) < block:
+        return len(values)
+    copied = values[: len(values) - block + 1] - values[block - 1 :] <= SAME * values[0]
+    return int(np.argmax(copied)) if copied.any() else len(values)
+
+
+def _errors(ritz: RitzValues, rounded: bool) -> Array:
+    """Bounds of the errors of σ: r / 2σ of a residual r, or r² / gap / 2σ if that is less.
+
+    The gap is to the nearest other value whose residual does not reach it, so values that are nearly equal
+    are bounded as a group.
+    """
+    eigenvalues, residuals = ritz.eigenvalues, ritz.residuals
+    distance = np.abs(eigenvalues[:, None] - eigenvalues[None, :]) - residuals[None, :]
+    distance[distance <= residuals[:, None]] = np.inf
+    gaps = distance.min(axis=1)
+    shift = np.minimum(residuals, residuals * (residuals / gaps)) if len(gaps) > 1 else residuals
+    shift = np.where(np.isfinite(gaps), shift, residuals) + (LOST * eigenvalues[0] if rounded else 0.0)
+    bounds: Array = np.minimum(shift / np.maximum(2 * np.sqrt(eigenvalues), 1e-300), np.sqrt(shift))
+    return bounds
+
+
+def _correction(values: Array, weights: Array, alone: int, energy: float) -> Array:
+    """Factors a + b·σ² for the weights of the rest, so that their number and Σσ² = ‖W‖², which is known,
+    are right.
+
+    This removes most of the variance of the random starts. All are 1 where one would become negative.
+    """
+    rest, squares = weights[alone:], values[alone:] ** 2
+    count, first, second = float(rest.sum()), float(rest @ squares), float(rest @ squares**2)
+    target = max(energy - float(np.sum(values[:alone] ** 2)), 0.0)
+    spread = second * count - first**2
+    if count <= 0 or spread <= 0:
+        return np.ones(len(rest))
+    factors = 1 + (target - first) * count / spread * (squares - first / count)
+    return factors if factors.min() > 0 else np.ones(len(rest))
+
+
+def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int) -> WeightedValues:
+    """All values again as ‖Wᵀ x‖, the largest of them in float64, without the rounding of W Wᵀ in float32.
+
+    The space of the largest vectors is good to 1e-6, which large values feel squared.
+    """
+    ritz = space.ritz()
+    values, errors = space.lengths(ritz), found.errors.copy()
+    count = min(wanted, int(np.isfinite(errors).sum()))
+    if count:
+        values[:count] = _largest(wide, space.leading_vectors(ritz, count))
+        mixed = np.minimum(1e-12 * values[0] ** 2 / np.maximum(values, 1e-300), 2e-6 * values[0])
+        errors[:count] = (_errors(ritz, rounded=False) + mixed + 1e-9 * values[0])[:count]
+    order = np.argsort(-values, kind="stable")
+    order[:count] = np.arange(count)
+    return replace(
+        found,
+        values=values[order],
+        weights=found.weights[order],
+        errors=errors[order],
+        probes=found.probes[:, order],
+    )
+
+
+def _largest(wide: Block, vectors: Block) -> Array:
+    """The singular values of W projected onto the space of these vectors, in float64."""
+    basis = qr(vectors.astype(np.float64), mode="economic", check_finite=False)[0]
+    images = np.zeros((wide.shape[1], basis.shape[1]))
+    for first in range(0, len(wide), CHUNK):
+        images += wide[first : first + CHUNK].astype(np.float64).T @ basis[first : first + CHUNK]
+    return np.asarray(svdvals(images, check_finite=False), np.float64)

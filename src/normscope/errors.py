@@ -16,6 +16,7 @@
     │   ├── RunVersionError
     │   └── RunFileBusy         another process is writing it
     ├── ModelError              a model cannot be measured                   exit code 1
+    │   ├── MatrixError         a matrix has no spectrum: NaN, or not two sides
     │   └── ScaleOverflow       the scaled parameters leave the dtype's range
     ├── SeriesError             values that cannot be fitted                 exit code 1
     ├── LiteratureError         a paper or a library cannot be read          exit code 1
@@ -148,6 +149,10 @@ class AnotherSeries(UsageError, RunFileError):
 
 class ModelError(NormscopeError):
     """A model cannot be measured."""
+
+
+class MatrixError(ModelError):
+    """The spectrum of a matrix cannot be measured."""
 
 
 class ScaleOverflow(ModelError):

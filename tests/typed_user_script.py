@@ -187,6 +187,13 @@ def reading(paper_id: str) -> list[str]:
     return [claim.sentence, *(work.title for work in works), *(term.term for term in terms)]
 
 
+def directions(folder: Path) -> list[float | None]:
+    config = ns.SpectrumConfig(of=("weights", "growth"), scan=ns.ScanConfig(workers=2))
+    found: ns.Spectra = ns.spectrum(folder, "run.db", config, progress=progress)
+    rows: tuple[ns.SpectrumRow, ...] = found.rows
+    return [row.stable_rank for row in rows]
+
+
 def safe(path: Path) -> str:
     try:
         return read(path).best

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         SaturationRow,
         ScalarRow,
         SimilarityRow,
+        SpectrumRow,
         TensorRow,
         WeightRow,
     )
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from normscope.views.reports.report import report
     from normscope.weights.audit.audit import Audit, audit
     from normscope.weights.scan.scan import ScanConfig, scan
+    from normscope.weights.spectrum.spectrum import Spectra, SpectrumConfig, spectrum
 
 # Where each public name is defined. They are loaded when first used, so that `import normscope`
 # loads neither torch nor plotly nor scipy.
@@ -196,6 +198,9 @@ _HOMES = {
     "Similarity": "normscope.network.measuring.layer_similarity",
     "SimilarityRow": "normscope.rows",
     "Source": "normscope.theory.measures.series_sources",
+    "Spectra": "normscope.weights.spectrum.spectrum",
+    "SpectrumConfig": "normscope.weights.spectrum.spectrum",
+    "SpectrumRow": "normscope.rows",
     "SupportsSubmit": "normscope.engines.engine",
     "SweepConfig": "normscope.lab.sweep.sweep",
     "SweepResult": "normscope.lab.sweep.sweep",
@@ -240,6 +245,7 @@ _HOMES = {
     "scaled": "normscope.network.running.scaling",
     "scan": "normscope.weights.scan.scan",
     "series": "normscope.theory.measures.series_set",
+    "spectrum": "normscope.weights.spectrum.spectrum",
     "sweep": "normscope.lab.sweep.sweep",
     "train": "normscope.lab.training.train",
 }
@@ -257,13 +263,14 @@ __all__ = [
     "OptimizerConfig", "OptimizerRow", "Paper", "Plan", "Progress", "RateRow", "Rates", "Replication",
     "ReplicationConfig", "Rotation", "Run", "RunPaths", "SaturatedTask", "Saturation",
     "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "ScoreSums", "Series",
-    "SeriesSet", "Similarity", "SimilarityRow", "Source", "SupportsSubmit", "SweepConfig",
-    "SweepResult", "Table", "Tabular", "TensorRow", "Term", "TrainConfig", "TrainResult", "Trainer",
+    "SeriesSet", "Similarity", "SimilarityRow", "Source", "Spectra", "SpectrumConfig", "SpectrumRow",
+    "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term",
+    "TrainConfig", "TrainResult", "Trainer",
     "TrainingBatch", "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps", "audit",
     "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
     "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
     "paper", "plot", "random_like", "replicate", "report", "saturated", "saturated_task", "saturation",
-    "saturation_and_heads", "scaled", "scan", "series", "sweep", "train",
+    "saturation_and_heads", "scaled", "scan", "series", "spectrum", "sweep", "train",
 ]  # fmt: skip
 
 

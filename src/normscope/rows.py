@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from normscope._spectrum_rows import SpectrumRow
 from normscope._training_rows import ActivationRow, AttentionRow, OptimizerRow, RateRow
 from normscope.run_files.run_documents import read_column
 
@@ -14,7 +15,7 @@ __all__ = [
     "LIVE_PROBES", "NO_PREVIOUS", "OPTIMIZER_NOTES", "SATURATION_ERRORS", "SIMILARITY_NOTES", "STUDY_NOTES",
     "TABLE_OF", "ActivationRow", "AtStep", "AttentionRow", "CheckpointRow", "ComparedSteps", "HeadMeasures",
     "HeadRow", "LayerMeasures", "MeasureRow", "OptimizerRow", "RateRow", "Row", "SaturationRow", "ScalarRow",
-    "SimilarityMeasures", "SimilarityRow", "TensorRow", "WeightRow", "insertion", "step_key",
+    "SimilarityMeasures", "SimilarityRow", "SpectrumRow", "TensorRow", "WeightRow", "insertion", "step_key",
 ]  # fmt: skip
 
 NO_PREVIOUS = -1  # prev_step of a row that has no predecessor: the first checkpoint of a stage
@@ -264,6 +265,7 @@ Row = (
     | RateRow
     | AttentionRow
     | ActivationRow
+    | SpectrumRow
 )
 TABLE_OF: dict[type, str] = {
     CheckpointRow: "checkpoint",
@@ -277,6 +279,7 @@ TABLE_OF: dict[type, str] = {
     RateRow: "rate",
     AttentionRow: "attention",
     ActivationRow: "activation",
+    SpectrumRow: "spectrum",
 }
 
 

@@ -90,6 +90,16 @@ CREATE TABLE attention(
     layer INTEGER NOT NULL, head INTEGER NOT NULL, logit REAL, entropy REAL, relative_entropy REAL,
     PRIMARY KEY(stage, step, source, module, head)) WITHOUT ROWID;
 """,
+    "spectrum": """
+CREATE TABLE spectrum(
+    stage TEXT NOT NULL, step INTEGER NOT NULL, kind TEXT NOT NULL,
+    tensor INTEGER NOT NULL REFERENCES tensor(id), part INTEGER NOT NULL, prev_step INTEGER NOT NULL,
+    method TEXT NOT NULL, spectral_norm REAL, norm REAL, stable_rank REAL, effective_rank REAL,
+    nuclear_norm REAL, condition REAL, directions_half REAL, directions_most REAL, gini REAL, hoyer REAL,
+    bulk_edge REAL, outliers INTEGER, bulk_distance REAL, alpha REAL, xmin REAL, alpha_distance REAL,
+    log_alpha_norm REAL, alpha_weighted REAL, detail TEXT,
+    PRIMARY KEY(kind, stage, step, tensor, part)) WITHOUT ROWID;
+""",
     "activation": """
 CREATE TABLE activation(
     stage TEXT NOT NULL, step INTEGER NOT NULL, kind TEXT NOT NULL, module TEXT NOT NULL,

@@ -33,6 +33,9 @@ def samples(folder):
             call_json("scan", epochs_and_best(folder), "--dry-run", "--bandwidth", "1GB/s"),
         ],
         "show": [call_json("show", folder / "a.db", "--measure", "budget")],
+        "spectrum": [
+            call_json("spectrum", series, "--of", "weights", "--of", "growth", "--run", folder / "run.db")
+        ],
         "advise": [call_json("advise", "t5-base"), call_json("advise", folder / "a.db")],
         "fit": [call_json("fit", "t5-base"), call_json("fit", folder / "a.db")],
         "fit --by": [call_json("fit", folder / "a.db", "--by", "layer")],

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "export": "normscope.cli.export",
     "audit": "normscope.cli.audit",
     "watch": "normscope.cli.watch",
+    "spectrum": "normscope.cli.spectrum",
     "saturate": "normscope.cli.saturate",
     "homogeneity": "normscope.cli.homogeneity",
     "train": "normscope.cli.train",

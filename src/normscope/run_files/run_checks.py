@@ -35,14 +35,15 @@ LARGEST = 10**18
 """Integers of checkpoints have at most 18 digits; a sum of eight of them is still one of SQLite's."""
 
 DOCUMENTS = {"meta": {"value"}, "artifact": {"value"}, "tensor": {"shape"}, "head": {"attends"}}
-DOCUMENTS |= {"finding": {"steps", "numbers"}}
+DOCUMENTS |= {"finding": {"steps", "numbers"}, "spectrum": {"detail"}}
 NOT_NEGATIVE = {"step", "other_step", "tensor", "id", "tied_to", "numel", "tokens", "bytes", "nonfinite"}
 NOT_NEGATIVE |= {"sumsq", "sumsq_delta", "absmax", "grad_sumsq"}
 USUAL = {("weight", "stage"): "''", ("weight", "nonfinite"): "0", ("weight", "origin"): "2"}
 """The value that nearly all rows have, which is compared first: a run has millions of weight rows."""
-LOWEST = dict.fromkeys(NOT_NEGATIVE, 0) | {"prev_step": -1}
+LOWEST = dict.fromkeys(NOT_NEGATIVE, 0) | {"prev_step": -1, "part": -1}
 
 _REFERENCES = {("weight", "tensor"), ("measure", "tensor"), ("optimizer", "tensor"), ("tensor", "tied_to")}
+_REFERENCES |= {("spectrum", "tensor")}
 _INDEX = re.compile(
     r"CREATE\s+(UNIQUE\s+)?INDEX\s+\w+\s+ON\s+\w+\s*\([\w\s,]*\)\s*", re.ASCII | re.IGNORECASE
 )

@@ -67,6 +67,11 @@ COLUMNS: dict[str, Any] = {
     "shape": [int],
     "steps": [int],
     "numbers": Each((str, bool, int, float, None, list)),
+    "detail": {
+        **{f"{name}?": [MAYBE] for name in ("top", "top_errors", "quantiles")},
+        **{f"{name}?": Each(MAYBE) for name in ("error", "old", "same")},
+        "note?": str,
+    },
     "attends": {"name?": str, "soft?": Each([MAYBE]), "saturated?": Each([MAYBE])},
 }
 """Columns that contain documents."""

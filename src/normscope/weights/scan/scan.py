@@ -8,7 +8,7 @@ writes whole tensors, so a killed scan loses only the tensors that were not fini
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -156,10 +156,12 @@ def scan_series(
     progress: Progress = silent,
     *,
     intersect: bool = False,
+    more: Callable[[Run, Sequence[ScanStage]], None] | None = None,
 ) -> None:
     """Like `scan`, for a series that is already found. If it cannot be read, no run file is created.
 
     With `intersect`, checkpoints that disagree are all measured, in the tensors that they have in common.
+    `more` measures what else is wanted, after the sums, while the checkpoints are open.
     """
     measures = plugin_measures() if config.measures else ()
     with ExitStack() as stack:
@@ -199,6 +201,8 @@ def scan_series(
             conclude(target, rechecks)
             target.set_meta("complete", True)
         refuse_differing(target, rechecks)
+        if more is not None:
+            more(target, stages)
 
 
 def _open_stages(series: CheckpointSeries, choice: TensorChoice, stack: ExitStack) -> list[ScanStage]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,9 +86,43 @@ def matrix_spectrum(
     >>> found.method, round(found.spectral_norm.value, 6), round(found.stable_rank, 4)
     ('exact', 3.0, 1.5556)
     """
+    return _figures(_values(matrix, options), matrix, options)
+
+
+def pooled_spectrum(
+    slices: Sequence[NDArray[np.floating]], options: SpectrumOptions = SpectrumOptions()
+) -> MatrixSpectrum:
+    """The singular values of several matrices of one shape taken together: the slices of a convolution.
+
+    WeightWatcher multiplies k slices by √(k/2) before it fits the tail, and so does this.
+    """
+    several = [_values(each, replace(options, exact=True)) for each in slices]
+    values = np.concatenate([each.values for each in several])
+    order = np.argsort(-values, kind="stable")
+    errors = np.concatenate([each.errors for each in several])
+    side, shape = len(values), several[0].shape
+    pooled = WeightedValues(
+        values[order],
+        np.ones(side),
+        errors[order],
+        np.empty((0, side)),
+        shape,
+        sum(each.energy for each in several),
+    )
+    return _figures(
+        pooled, np.concatenate([each.ravel() for each in slices])[:, None], options, len(slices) / 2
+    )
+
+
+def _values(matrix: NDArray[np.floating], options: SpectrumOptions) -> WeightedValues:
     _check(matrix)
     exact = options.exact or min(matrix.shape) <= options.exact_side
-    values = gram_values(matrix) if exact else krylov_values(matrix, options.krylov)
+    return gram_values(matrix) if exact else krylov_values(matrix, options.krylov)
+
+
+def _figures(
+    values: WeightedValues, entries: NDArray[np.floating], options: SpectrumOptions, tail_scale: float = 1.0
+) -> MatrixSpectrum:
     top, errors = values.top(options.top)
     return MatrixSpectrum(
         values.shape,
@@ -104,8 +139,8 @@ def matrix_spectrum(
         condition_number(values.values, max(values.shape)) if values.exact else None,
         _quantiles(values),
         fit_bulk(values),
-        fit_tail(values.values) if values.exact else None,
-        sparsity(matrix),
+        fit_tail(values.values * np.sqrt(tail_scale)) if values.exact else None,
+        sparsity(entries),
     )
 
 

@@ -1,0 +1,76 @@
+"""normscope spectrum: singular values of the matrices of a series, in figures."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli.option_groups import gathers, step_numbers
+from normscope.cli.options import CheckpointsArgument, JsonFlag, RunFile, Scope, Seed, series
+from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
+from normscope.cli.spectrum_options import ExactFlag, SpectrumBy, SpectrumKind, TopValues
+
+if TYPE_CHECKING:
+    from normscope.weights.spectrum.spectra_table import SpectraTable
+    from normscope.weights.spectrum.spectrum import Spectra
+
+EXAMPLES = (
+    "normscope spectrum checkpoints/",
+    "normscope spectrum checkpoints/ --of growth --by role",
+    "normscope fit run.db --measure spectral-norm",
+)
+RUN_FILE = Path("run.db")
+MOST_ROWS = 60  # lines of a table of tensors; --json has them all
+
+
+@gathers(read=series)
+def spectrum(
+    source: CheckpointsArgument,
+    read: dict[str, Any],
+    of: SpectrumKind = None,
+    by: SpectrumBy = "layer",
+    scope: Scope = None,
+    exact: ExactFlag = False,
+    top: TopValues = 32,
+    seed: Seed = 0,
+    run: RunFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Measure the singular values of the matrices: in which directions the parameters grow.
+
+    Spectral norm, ranks, power-law tail and bulk of each matrix at each checkpoint; of its updates, and of
+    its growth since the first. The results go into a run file (run.db by default), beside those of a scan.
+    """
+    from normscope.weights.scan.scan import ScanConfig
+    from normscope.weights.spectrum.spectra_table import spectra_table
+    from normscope.weights.spectrum.spectrum import SpectrumConfig
+    from normscope.weights.spectrum.spectrum import spectrum as measure
+
+    scan = ScanConfig(
+        steps=step_numbers(read["steps"]),
+        revisions=read["revisions"],
+        pattern=read["pattern"],
+        command=shlex.join(["normscope", *sys.argv[1:]]),
+    )
+    config = SpectrumConfig(tuple(of or ("weights",)), scope or "body", exact, top, seed, scan)
+    with progress_bar("measuring") as progress:
+        found = measure(source if len(source) > 1 else source[0], run or RUN_FILE, config, progress=progress)
+    if json:
+        print_json({"matrices": found.documents(), "notes": found.notes})
+        return
+    _print(spectra_table(found, by), found, run or RUN_FILE)
+
+
+def _print(tables: list[SpectraTable], found: Spectra, run: Path) -> None:
+    for table in tables:
+        print_table(table.columns, table.rows[:MOST_ROWS], title=table.title)
+        if len(table.rows) > MOST_ROWS:
+            console().print(f"{MOST_ROWS} of {len(table.rows)} rows; --json has them all", style="dim")
+    print_notes(found.notes)
+    estimates = sum(row.method == "estimate" for row in found.rows)
+    if estimates:
+        share = f"{estimates} of {len(found.rows)} spectra are estimates"
+        console().print(f"{share}: --json has their errors, --exact avoids them", style="dim")
+    console().print(f"run file: {run}   (next: normscope fit {run} --measure spectral-norm)", style="dim")

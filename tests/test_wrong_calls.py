@@ -208,7 +208,7 @@ def test_steps_may_be_numpy_integers(folder, tmp_path):
         {"skip": [3]},
         {"workers": "2"},
         {"workers": 1.5},
-        {"executor": "ray"},
+        {"engine": "nowhere:1"},
         {"config": {}},
         {"config": ns.ScanConfig(), "steps": [1]},
         {"config": ns.ScanConfig(), "skip": []},

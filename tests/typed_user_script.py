@@ -124,7 +124,7 @@ def weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         found: ns.Audit = ns.audit(run)
         left_out: list[ns.LeftOut] = run.left_out()
         print(found.findings, run.findings(), left_out)
-    with ns.scan("a", Path("b.db"), ns.ScanConfig(executor=ThreadPoolExecutor(1))) as run:
+    with ns.scan("a", Path("b.db"), ns.ScanConfig(engine=ThreadPoolExecutor(1))) as run:
         pass
     finding: ns.Finding = found.findings[0]
     logger: ns.Logger = to_console

@@ -203,24 +203,8 @@ Momentum = Annotated[
     option("--momentum", "X", "Adam's β₁, or the momentum of SGD, where not recorded. [default: 0.9]"),
 ]
 
-# -- how a scan and a watch work --------------------------------------------------------
+# -- how a watch works --------------------------------------------------------
 
-Skip = Annotated[list[str] | None, option("--skip", "GLOB", "Tensors to leave out; can be repeated.")]
-Keep = Annotated[
-    list[str] | None,
-    option("--keep", "GLOB", "Tensors to measure although they look like constants; can be repeated."),
-]
-Workers = Annotated[
-    int | None, option("--workers", "N", "Threads, or requests at a time. [default: as many as help]", min=1)
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be read; measure nothing.")]
-Follow = Annotated[
-    bool, typer.Option("--follow", help="Keep running, and measure new checkpoints when they are complete.")
-]
-Add = Annotated[
-    bool, typer.Option("--add", help="The series continues the one in the run file, in another place.")
-]
-Verify = Annotated[bool, typer.Option("--verify", help="Read all again, and compare it with the run file.")]
 Every = Annotated[
     float | None, option("--every", "SECONDS", "Seconds between two updates. [default: 2]", min=0.1)
 ]
@@ -267,16 +251,6 @@ def example(sentence: ExampleSentence = None) -> None:
 
 def series(steps: CheckpointSteps = None, pattern: NamePattern = None, revisions: Revisions = None) -> None:
     """How the steps of a series are read."""
-
-
-def tensors(skip: Skip = None, keep: Keep = None) -> None:
-    """What a scan leaves out and what it keeps."""
-
-
-def scan_modes(
-    dry_run: DryRun = False, follow: Follow = False, add: Add = False, verify: Verify = False
-) -> None:
-    """Other ways to scan."""
 
 
 def refresh(every: Every = None, once: Once = False) -> None:

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from normscope.anatomy import of_scope, rest_words
 from normscope.cli.option_groups import gathers, option, refuse_unused, step_numbers
-from normscope.cli.options import (
-    CheckpointsArgument,
-    JsonFlag,
-    RunFile,
-    Workers,
-    scan_modes,
-    series,
-    tensors,
-)
+from normscope.cli.options import CheckpointsArgument, JsonFlag, RunFile, series
 from normscope.cli.output import console, number, print_json, print_notes, print_table, progress_bar
+from normscope.cli.scan_options import Workers, scan_modes, tensors
 from normscope.words import duration, printable, some
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from normscope.errors import LiteratureError
-from normscope.json_memory import parsed_bytes
 from normscope.literature.clean_text import clean_year
 from normscope.literature.identifiers import ARXIV, DOI, SEARCH, name_in
 from normscope.literature.libraries.person_names import family_first, is_organisation
 from normscope.literature.merging import all_ids
 from normscope.literature.work_making import make_work
 from normscope.literature.works import Work
+from normscope.run_files.json_memory import parsed_bytes
 
 SOURCE = "file"
 MOST_MEMORY = 400_000_000  # bytes that a parsed file may take

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import SeriesError
-from normscope.json_memory import parsed_bytes
+from normscope.run_files.json_memory import parsed_bytes
 from normscope.theory.logs.cell_columns import ColumnCells, build_table, table_of_records
 from normscope.theory.logs.log_table import LogTable
 

@@ -168,9 +168,7 @@ def list_folders(count):
     series = open_series("s3://bucket/run")
     seconds = time.perf_counter() - began
     assert len(series.entries) == count
-    print(
-        f"{count} folders of a bucket ({MILLISECONDS} ms): found in {seconds:.1f} s with {len(asked)} requests"
-    )
+    print(f"{count} folders of a bucket: found in {seconds:.1f} s with {len(asked)} requests")
     server.shutdown()
 
 

@@ -9,6 +9,7 @@ Then the 1,300 folders of a bucket, served by moto, are listed, each answer 50 m
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -154,6 +155,7 @@ def list_folders(count):
             time.sleep(MILLISECONDS / 1e3)
         return application(environ, start_response)
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server("127.0.0.1", 0, distant, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

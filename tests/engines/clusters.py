@@ -11,21 +11,15 @@ from pathlib import Path
 
 import pytest
 
-STORE = 80_000_000  # bytes of Ray's object store; results are small
+from benchmarks.cluster import two_nodes
 
 
 @contextmanager
 def ray_cluster():
     """A head without cores, and two nodes with one each."""
     pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
-    try:
-        made.nodes = [made.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
-        yield made
-    finally:
-        made.shutdown()
+    with two_nodes() as cluster:
+        yield cluster
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def example():
     config = SweepConfig(
         base, grid({"lr": parse_values("1e-4:1e-2:5"), "weight_decay": parse_values("1e-2:1e1:5")})
     )
-    print(f"5 × 5 grid, pico, 400 steps:  {timed_sweep(config, 'local:2'):.0f} s with 2 processes")
+    print(f"5 × 5 grid, pico, 400 steps:  {timed_sweep(config, 'processes:2'):.0f} s with 2 processes")
 
 
 def main():

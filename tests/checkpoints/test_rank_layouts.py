@@ -268,6 +268,31 @@ def test_experts_in_one_tensor_are_refused(tmp_path):
     assert "several experts of one rank are in one tensor" in refusal(tmp_path / "iter_0000005")
 
 
+def test_ranks_behind_fsspec(tmp_path):
+    """A folder that is not on a disk gives the same rows."""
+    fsspec = pytest.importorskip("fsspec")
+    models = {step: megatron(step) for step in STEPS}
+    memory = fsspec.filesystem("memory")
+    for step, state in models.items():
+        write_megatron(tmp_path / "ranks" / f"iter_{step:07d}", state, step, 2, 2)
+    for path in (tmp_path / "ranks").rglob("*.pt"):
+        memory.pipe(f"/ranks/{path.relative_to(tmp_path / 'ranks')}", path.read_bytes())
+    found = rows("memory://ranks", tmp_path / "memory.db")
+    memory.rm("/ranks", recursive=True)
+    check_rows(found, whole_rows(tmp_path, models))
+
+
+def test_a_scan_of_ranks_in_processes_and_again(tmp_path):
+    """Several workers, and a second scan that finds everything measured, give the same rows."""
+    models = {step: megatron(step) for step in STEPS}
+    for step in STEPS[:2]:
+        write_megatron(tmp_path / "ranks" / f"iter_{step:07d}", models[step], step, 2)
+    rows(tmp_path / "ranks", tmp_path / "ranks.db", workers=2)
+    write_megatron(tmp_path / "ranks" / f"iter_{STEPS[2]:07d}", models[STEPS[2]], STEPS[2], 4)
+    found = rows(tmp_path / "ranks", tmp_path / "ranks.db", workers=2)
+    check_rows(found, whole_rows(tmp_path, models))
+
+
 # -- written by Megatron-Core itself (make_rank_fixtures.py) -----------------------------------
 
 FIXTURES = Path(__file__).parent / "fixtures" / "megatron"

@@ -7,13 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from normscope.checkpoints.base import Borrowed, Buffer
 from normscope.checkpoints.extents import ByteRange, Extent
-from normscope.checkpoints.strided_view import element_type
+from normscope.checkpoints.strided_view import RawElements, element_type
 from normscope.errors import CorruptCheckpoint
 
 _WORK = 1_000_000
@@ -73,7 +72,8 @@ class TiledExtent(Extent):
             return b""
         row = math.prod(self.shape[1:]) * self.width
         first, last = start // row, -(-stop // row)
-        return memoryview(self._rows(first, last)).cast("B")[start - first * row : stop - first * row]
+        whole = self._rows(first, last).reshape(-1).view(np.uint8)
+        return whole.data[start - first * row : stop - first * row]
 
     def drop(self, start: int, stop: int) -> None:
         """Drop the range in tiles of full rows; other tiles are read as copies."""
@@ -101,18 +101,17 @@ class TiledExtent(Extent):
         starts, tallest = self._starts
         return self.tiles[bisect_right(starts, first - tallest) : bisect_left(starts, last)]
 
-    def _rows(self, first: int, last: int) -> bytearray:
-        inner = self.shape[1:]
-        result = bytearray((last - first) * math.prod(inner) * self.width)
-        whole = np.frombuffer(result, element_type(self.width)).reshape(last - first, *inner)
+    def _rows(self, first: int, last: int) -> RawElements:
+        """The rows first … last−1; the tiles cover every element, so nothing is left as it was allocated."""
+        whole = np.empty((last - first, *self.shape[1:]), element_type(self.width))
         for tile in self._near(first, last):
             low, high = max(first, tile.offsets[0]), min(last, tile.offsets[0] + tile.sizes[0])
             if low < high:
                 inside = tuple(slice(o, o + n) for o, n in zip(tile.offsets[1:], tile.sizes[1:], strict=True))
                 whole[(slice(low - first, high - first), *inside)] = self._part(tile, low, high)
-        return result
+        return whole
 
-    def _part(self, tile: Tile, low: int, high: int) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
+    def _part(self, tile: Tile, low: int, high: int) -> RawElements:
         row = math.prod(tile.sizes[1:]) * self.width
         begin = tile.offsets[0]
         data = tile.extent.read((low - begin) * row, (high - begin) * row)

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.clock import race_by
-from normscope.weights.scan import map_or_read
+from normscope.weights.reading import map_or_read
 
 MEGABYTES, ROUNDS = 512, 5
 MEMORY = Path("/dev/shm")  # a tmpfs on Linux

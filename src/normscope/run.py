@@ -184,12 +184,6 @@ class Run:
         """Store a JSON document that belongs to the run (an attention map, a scaling curve, …)."""
         self._change("INSERT OR REPLACE INTO artifact VALUES(?, ?, ?)", (kind, key, json.dumps(value)))
 
-    def forget_measures(self, stage: str, steps: Iterable[int]) -> None:
-        """Delete plugin measures and spectra that involve these steps of a stage, to be measured again."""
-        for step in steps:
-            self.delete_rows("measure", "stage = ? AND step = ?", (stage, step))
-            self.delete_rows("spectrum", "stage = ? AND ? IN (step, prev_step)", (stage, step))
-
     def delete_rows(self, table: str, condition: str, values: Sequence[Value] = ()) -> None:
         """Delete the rows of a table for which a condition of SQL holds."""
         self._change(f"DELETE FROM {table} WHERE {condition}", values)

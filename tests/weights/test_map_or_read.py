@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CorruptCheckpoint, UsageError
-from normscope.weights.scan import map_or_read
+from normscope.weights.reading import map_or_read
 from normscope.weights.scan.scan import scan
 from normscope.weights.sums import statistics
 

@@ -23,12 +23,19 @@ def delete_left_out(run: Run, stage: str, steps: Iterable[int], counted: Collect
     for step in steps:
         run.delete_rows("weight", f"stage = ? AND ? IN (step, prev_step) AND {ONLY_SCANNED}", (stage, step))
         run.delete_rows("checkpoint", "stage = ? AND step = ?", (stage, step))
-        run.forget_measures(stage, [step])
+        forget_measures(run, stage, [step])
     for row in run.tensors():
         if row.name not in counted:
             run.delete_rows("weight", f"stage = ? AND tensor = ? AND {ONLY_SCANNED}", (stage, row.id))
             for table in ("measure", "spectrum"):
                 run.delete_rows(table, "stage = ? AND tensor = ?", (stage, row.id))
+
+
+def forget_measures(run: Run, stage: str, steps: Iterable[int]) -> None:
+    """Delete plugin measures and spectra that involve these steps of a stage, to be measured again."""
+    for step in steps:
+        run.delete_rows("measure", "stage = ? AND step = ?", (stage, step))
+        run.delete_rows("spectrum", "stage = ? AND ? IN (step, prev_step)", (stage, step))
 
 
 def forget_changed(run: Run, stage: str, step: int) -> None:

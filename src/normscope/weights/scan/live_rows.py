@@ -8,9 +8,9 @@ from normscope.checkpoints.base import Tensor
 from normscope.errors import AnotherSeries
 from normscope.run import Run
 from normscope.run_schema import LIVE_ROWS
-from normscope.weights.scan.plan import Chain
+from normscope.weights.reading.plan import Chain
+from normscope.weights.reading.walk import Part, walk
 from normscope.weights.scan.scan_stage import ScanStage
-from normscope.weights.scan.walk import Part, walk
 from normscope.words import some
 
 READ = 1 << 26  # bytes of each compared checkpoint that are read

@@ -36,9 +36,9 @@ from normscope.errors import EngineError
 from normscope.progress import Progress
 from normscope.run import Run
 from normscope.weights.inventory.renamed_checkpoint import RenamedCheckpoint
+from normscope.weights.reading.walk import Part, walk
 from normscope.weights.scan.checkpoint_place import CheckpointPlace
 from normscope.weights.scan.scan_stage import TensorTask
-from normscope.weights.scan.walk import Part, walk
 from normscope.weights.sums.statistics import Sums, backend
 
 FLUSH_SECONDS = 0.25  # finished tensors wait at most this long to be written

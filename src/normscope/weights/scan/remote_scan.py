@@ -13,9 +13,9 @@ from normscope.checkpoints.ranges.patience import Patience, patient
 from normscope.checkpoints.ranges.read_ahead import ReadAhead
 from normscope.progress import Progress
 from normscope.run import Run
+from normscope.weights.reading.walk import BLOCK, Part
 from normscope.weights.scan.scan_stage import TensorTask
 from normscope.weights.scan.stripes import Stripe, is_striped, plan_stripes
-from normscope.weights.scan.walk import BLOCK, Part
 from normscope.weights.sums.statistics import RunningSums, Stretch, Sums
 
 FLUSH_SECONDS = 0.25

@@ -21,11 +21,11 @@ from normscope.table import Value
 from normscope.weights.inventory.inventory import Inventory, TensorChoice, take_inventory
 from normscope.weights.inventory.renamed_checkpoint import stored_name
 from normscope.weights.networks import networks
+from normscope.weights.reading.plan import Chain, missing_chain
+from normscope.weights.reading.walk import Part, parts
 from normscope.weights.scan.checkpoint_place import CheckpointPlace
-from normscope.weights.scan.plan import Chain, missing_chain
 from normscope.weights.scan.plugin_measures import outdated_steps
 from normscope.weights.scan.rechecks import Recheck
-from normscope.weights.scan.walk import Part, parts
 from normscope.weights.series_identity import absolute, same_contents
 from normscope.weights.soundness.kept_pairs import forget_pairs
 from normscope.weights.stale_rows import (
@@ -33,6 +33,7 @@ from normscope.weights.stale_rows import (
     delete_left_out,
     forget_abandoned,
     forget_changed,
+    forget_measures,
     forget_sums,
 )
 from normscope.weights.sums.statistics import Sums, add
@@ -148,7 +149,7 @@ class ScanStage:
             forget_pairs(run, self.name)
         for step in changed:
             forget_changed(run, self.name, step)
-        run.forget_measures(self.name, outdated_steps(before, self.steps, [*changed, *written]))
+        forget_measures(run, self.name, outdated_steps(before, self.steps, [*changed, *written]))
 
     def check_not_rewritten(self) -> None:
         """Raise CheckpointError if a file was written while it was measured; the next scan will read it."""

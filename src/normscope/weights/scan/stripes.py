@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from normscope.checkpoints.base import WIDTHS, Checkpoint, StoredRange
-from normscope.weights.scan.plan import Chain
+from normscope.weights.reading.plan import Chain
+from normscope.weights.reading.walk import BLOCK, Part
 from normscope.weights.scan.scan_stage import ScanStage, TensorTask
-from normscope.weights.scan.walk import BLOCK, Part
 
 STRIPE = 1 << 23
 """Bytes of one checkpoint that are fetched together."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from normscope.checkpoints.arrays import read_elements
 from normscope.checkpoints.base import WIDTHS, Borrowed, Checkpoint, Tensor
 from normscope.errors import CheckpointError, CorruptCheckpoint
-from normscope.weights.scan import map_or_read
-from normscope.weights.scan.plan import Chain
+from normscope.weights.reading import map_or_read
+from normscope.weights.reading.plan import Chain
 from normscope.weights.sums.statistics import LostSource, RunningSums, Stretch, Sums, borrows
 
 BLOCK = 1 << 20

@@ -158,7 +158,7 @@ def test_the_server_knows_nothing_else(in_memory):
 @pytest.mark.parametrize("rows", [3, 64, 200])
 def test_a_scan_unpacks_each_band_once(tmp_path, monkeypatch, rows):
     """However many checkpoints there are, and however small the cache."""
-    from normscope.weights.scan import walk
+    from normscope.weights.reading import walk
     from normscope.weights.scan.scan import scan
 
     random = np.random.default_rng(0)

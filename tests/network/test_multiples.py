@@ -35,8 +35,9 @@ def scaled_copy(model, factor):
 @example(model=nn.Sequential(nn.Linear(2, 2).double()), factor=0.5)
 def test_restored_bit_for_bit_also_when_an_exception_passes_through(model, factor):
     before = bits(model)
+    rounds_to_one = abs(factor - 1) < 2**-8  # in bfloat16 a product this close is the old value
     with pytest.raises(KeyError), multiplied(model, factor):
-        assert factor == 1 or not same(before, bits(model))
+        assert rounds_to_one or not same(before, bits(model))
         raise KeyError
     assert same(before, bits(model))
 

@@ -15,7 +15,8 @@ import normscope
 ROOT = Path(__file__).parents[2]
 NEWCOMERS_ORDER = [
     *("index", "install"),
-    *("formats", "counted", "laws", "advice", "report", "monitor", "saturation", "audit", "lab", "engines"),
+    *("formats", "counted", "laws", "advice", "report", "monitor", "spectra", "saturation"),
+    *("audit", "lab", "engines"),
     *("security", "replication", "literature"),
     *("commands", "json", "api/index"),
     *("extending", "architecture", "benchmarks", "changelog"),

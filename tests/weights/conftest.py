@@ -3,7 +3,7 @@
 import pytest
 
 from normscope.checkpoints.base import WIDTHS
-from normscope.weights.scan import walk
+from normscope.weights.reading import walk
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from normscope.checkpoints.series.series import open_series
 from normscope.errors import CheckpointError, UsageError
 from normscope.run import NO_PREVIOUS, Run, WeightRow
 from normscope.theory.measures.run_summary import summarise
-from normscope.weights.scan import walk
+from normscope.weights.reading import walk
 from normscope.weights.scan.scan import ScanConfig, scan, scan_series
 from tests.conftest import random_walk, save_series
 

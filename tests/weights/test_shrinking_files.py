@@ -12,7 +12,7 @@ import pytest
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.run import Run
-from normscope.weights.scan import walk
+from normscope.weights.reading import walk
 from normscope.weights.scan.scan import scan
 from normscope.weights.sums import statistics
 

@@ -5,8 +5,8 @@ import pytest
 
 from normscope.checkpoints.base import Checkpoint, Tensor
 from normscope.checkpoints.storage import zips
+from normscope.weights.reading import walk
 from normscope.weights.reading.plan import Chain
-from normscope.weights.scan import walk
 from normscope.weights.scan.scan import scan
 
 

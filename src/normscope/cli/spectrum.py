@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "normscope spectrum checkpoints/",
     "normscope spectrum checkpoints/ --of growth --by role",
-    "normscope fit run.db --measure spectral-norm",
+    "normscope spectrum checkpoints/ --of weights --of update --exact",
 )
 RUN_FILE = Path("run.db")
 MOST_ROWS = 60  # lines of a table of tensors; --json has them all
@@ -38,10 +38,11 @@ def spectrum(
     run: RunFile = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure the singular values of the matrices: in which directions the parameters grow.
+    """Measure in which directions the parameters grow.
 
-    Spectral norm, ranks, power-law tail and bulk of each matrix at each checkpoint; of its updates, and of
-    its growth since the first. The results go into a run file (run.db by default), beside those of a scan.
+    Singular values: spectral norm, ranks, power-law tail and bulk of each matrix at each checkpoint; of its
+    updates, and of its growth since the first. The results go into a run file (run.db by default), beside
+    those of a scan.
     """
     from normscope.weights.scan.scan import ScanConfig
     from normscope.weights.spectrum.spectra_table import spectra_table

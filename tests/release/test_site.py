@@ -14,7 +14,7 @@ import normscope
 
 ROOT = Path(__file__).parents[2]
 NEWCOMERS_ORDER = [
-    *("index", "install"),
+    *("index", "install", "why-norms-grow"),
     *("formats", "counted", "laws", "advice", "report", "monitor", "spectra", "saturation"),
     *("audit", "lab", "engines"),
     *("security", "replication", "literature"),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from normscope.checkpoints.base import Checkpoint
+from normscope.checkpoints.formats.quantised.bitsandbytes_4bit import ENDINGS as BITSANDBYTES
+from normscope.checkpoints.formats.quantised.bitsandbytes_4bit import find_bitsandbytes
 from normscope.checkpoints.formats.quantised.dequantised_checkpoint import DequantisedCheckpoint, Unpacking
 from normscope.checkpoints.formats.quantised.one_byte_weights import find_one_byte
 from normscope.checkpoints.formats.quantised.stored_parts import (
@@ -31,6 +33,7 @@ class Scheme:
 
 
 SCHEMES = (
+    Scheme("bitsandbytes, four bits", BITSANDBYTES, find_bitsandbytes),
     Scheme("numbers of one byte with scales", ("_scale", "_scale_inv", ".scale", ".SCB"), find_one_byte),
 )
 

@@ -1,7 +1,7 @@
 """bitsandbytes in four bits: nf4 and fp4, with or without double quantisation.
 
-`X.weight` has two values in a byte, the first in its upper half; `X.weight.quant_map` the sixteen levels,
-`X.weight.absmax` the scale of each block, and `X.weight.quant_state.bitsandbytes__nf4` the shape and block size
+`X.weight` has two values in a byte, the first in its upper half; `X.weight.quant_map` the levels,
+`X.weight.absmax` the scale of each block, `X.weight.quant_state.bitsandbytes__nf4` the shape and block size
 as JSON in bytes. With double quantisation, absmax is one byte per block: a level of `nested_quant_map` times
 `nested_absmax`, plus an offset. https://github.com/bitsandbytes-foundation/bitsandbytes, QuantState.as_dict.
 """

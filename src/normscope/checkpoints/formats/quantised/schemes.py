@@ -11,13 +11,21 @@ from normscope.checkpoints.base import Checkpoint
 from normscope.checkpoints.formats.quantised.bitsandbytes_4bit import ENDINGS as BITSANDBYTES
 from normscope.checkpoints.formats.quantised.bitsandbytes_4bit import find_bitsandbytes
 from normscope.checkpoints.formats.quantised.dequantised_checkpoint import DequantisedCheckpoint, Unpacking
+from normscope.checkpoints.formats.quantised.four_bit_floats import ENDINGS as FOUR_BIT_FLOATS
+from normscope.checkpoints.formats.quantised.four_bit_floats import find_four_bit_floats
+from normscope.checkpoints.formats.quantised.gptq_and_awq import ENDINGS as GPTQ_AND_AWQ
+from normscope.checkpoints.formats.quantised.gptq_and_awq import find_gptq_and_awq
 from normscope.checkpoints.formats.quantised.one_byte_weights import find_one_byte
+from normscope.checkpoints.formats.quantised.packed_rows import ENDINGS as PACKED_ROWS
+from normscope.checkpoints.formats.quantised.packed_rows import find_packed_rows
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Found,
     PackedWeight,
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.torchao_tensors import ENDINGS as TORCHAO
+from normscope.checkpoints.formats.quantised.torchao_tensors import find_torchao
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,10 @@ class Scheme:
 
 SCHEMES = (
     Scheme("bitsandbytes, four bits", BITSANDBYTES, find_bitsandbytes),
+    Scheme("GPTQ, AWQ", GPTQ_AND_AWQ, find_gptq_and_awq),
+    Scheme("compressed-tensors, packed", PACKED_ROWS, find_packed_rows),
+    Scheme("MXFP4, NVFP4", FOUR_BIT_FLOATS, find_four_bit_floats),
+    Scheme("torchao", TORCHAO, find_torchao),
     Scheme("numbers of one byte with scales", ("_scale", "_scale_inv", ".scale", ".SCB"), find_one_byte),
 )
 

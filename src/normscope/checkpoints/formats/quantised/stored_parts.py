@@ -122,7 +122,6 @@ class StoredTensors:
 
     checkpoint: Checkpoint
     read_config: Callable[[], Mapping[str, Any]]
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:

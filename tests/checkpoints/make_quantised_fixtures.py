@@ -4,8 +4,8 @@
     python tests/checkpoints/make_quantised_fixtures.py
 
 Each folder of fixtures/quantised holds a quantised model, its config.json where the library writes one, and
-`whole.npz`: the same model as the library itself dequantises it. GPTQ and AWQ are packed here, in loops over single
-numbers, as their sources say; what the numbers stand for is known before they are packed.
+`whole.npz`: the same model as the library itself dequantises it. GPTQ and AWQ are packed here, number by
+number, as their sources say; what the numbers stand for is known before they are packed.
 """
 
 import json
@@ -27,7 +27,7 @@ def plain():
     return {"model.embed_tokens.weight": torch.randn(8, 64), "model.norm.weight": torch.rand(64) + 0.5}
 
 
-def matrices(sizes=((64, 64), (64, 96))):
+def matrices(sizes=((32, 64), (32, 96))):
     torch.manual_seed(0)
     return {name: torch.randn(*size) / 8 for name, size in zip((Q, DOWN), sizes, strict=True)}
 
@@ -46,7 +46,7 @@ def write(name, packed, whole, config=None, metadata=None, suffix="safetensors")
         save_file(state, folder / "model.safetensors", metadata)
     if config is not None:
         (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
-    arrays = {key: value.detach().float().numpy() for key, value in {**whole, **plain()}.items()}
+    arrays = {key: value.detach().float().contiguous().numpy() for key, value in {**whole, **plain()}.items()}
     np.savez_compressed(folder / "whole.npz", **arrays)
 
 
@@ -58,7 +58,7 @@ def fp8_blocks():
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
     packed, whole = {}, {}
-    for name, weight in matrices(((256, 128), (200, 150))).items():
+    for name, weight in matrices(((130, 70), (64, 140))).items():
         rows, columns = (-(-size // 128) for size in weight.shape)
         padded = torch.zeros(rows * 128, columns * 128)
         padded[: weight.shape[0], : weight.shape[1]] = weight
@@ -77,11 +77,11 @@ def gpt_oss():
 
     torch.manual_seed(0)
     packed, whole = {}, {}
-    for name, (rows, groups) in {"gate_up_proj": (48, 2), "down_proj": (64, 3)}.items():
+    for name, (rows, groups) in {"gate_up_proj": (48, 1), "down_proj": (32, 2)}.items():
         stem = f"model.layers.0.mlp.experts.{name}"
-        blocks = torch.randint(0, 256, (3, rows, groups, 16), dtype=torch.uint8)
-        scales = torch.randint(110, 130, (3, rows, groups), dtype=torch.uint8)
-        packed |= {f"{stem}_blocks": blocks, f"{stem}_scales": scales, f"{stem}_bias": torch.randn(3, rows)}
+        blocks = torch.randint(0, 256, (2, rows, groups, 16), dtype=torch.uint8)
+        scales = torch.randint(110, 130, (2, rows, groups), dtype=torch.uint8)
+        packed |= {f"{stem}_blocks": blocks, f"{stem}_scales": scales, f"{stem}_bias": torch.randn(2, rows)}
         restored = convert_moe_packed_tensors(blocks.clone(), scales.clone(), dtype=torch.float32)
         whole |= {stem: restored, f"{stem}_bias": packed[f"{stem}_bias"]}
     write("gpt-oss", packed, whole, {"quant_method": "mxfp4"})
@@ -96,7 +96,7 @@ def bitsandbytes():
     for kind in ("nf4", "fp4"):
         for nested in (False, True):
             packed, whole = {}, {}
-            for name, weight in matrices(((64, 64), (31, 33))).items():
+            for name, weight in matrices(((32, 64), (31, 33))).items():
                 linear = bnb.nn.Linear4bit(*weight.shape[::-1], bias=False, quant_type=kind)
                 linear.weight = bnb.nn.Params4bit(
                     weight, requires_grad=False, quant_type=kind, compress_statistics=nested
@@ -125,32 +125,33 @@ def bitsandbytes():
 
 def compressed_tensors():
     from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
     from compressed_tensors.quantization.utils import calculate_qparams
 
     def scales(weight, args):
-        groups = {"group": args.group_size, "tensor_group": args.group_size, "channel": weight.shape[1]}
-        size = groups.get(args.strategy, weight.numel())
-        blocks = weight.reshape(-1 if size == weight.numel() else weight.shape[0], weight.numel() // weight.shape[0] // size
-                                if size != weight.numel() else 1, size)  # fmt: skip
+        rows = 1 if args.strategy == "tensor" else weight.shape[0]
+        size = args.group_size or weight.numel() // rows
+        blocks = weight.reshape(rows, -1, size)
         return calculate_qparams(blocks.amin(-1), blocks.amax(-1), args)
 
+    group32 = {"strategy": "group", "group_size": 32}
+    group16 = {"strategy": "tensor_group", "group_size": 16, "scale_dtype": torch.float8_e4m3fn}
+    small, powers = {"num_bits": 4, "type": "float"}, {"scale_dtype": torch.uint8}
+    float8 = {"num_bits": 8, "type": "float"}
     cases = {
-        "pack-int4-group": ("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32}),
-        "pack-int4-zeros": ("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": False}),
+        "pack-int4-group": ("pack-quantized", {"num_bits": 4, **group32}),
+        "pack-int4-zeros": ("pack-quantized", {"num_bits": 4, **group32, "symmetric": False}),
         "pack-int8-channel": ("pack-quantized", {"num_bits": 8, "strategy": "channel"}),
-        "pack-int3-group": ("pack-quantized", {"num_bits": 3, "strategy": "group", "group_size": 32}),
+        "pack-int3-group": ("pack-quantized", {"num_bits": 3, **group32}),
         "int8-channel": ("int-quantized", {"num_bits": 8, "strategy": "channel"}),
         "int8-zeros": ("naive-quantized", {"num_bits": 8, "strategy": "channel", "symmetric": False}),
-        "fp8-tensor": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
-        "fp8-channel": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
-        "mxfp8": ("mxfp8-quantized", {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32,
-                                      "scale_dtype": torch.uint8}),
-        "mxfp4": ("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32,
-                                           "scale_dtype": torch.uint8}),
-        "nvfp4": ("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16,
-                                           "scale_dtype": torch.float8_e4m3fn}),
-    }  # fmt: skip
+        "fp8-tensor": ("float-quantized", {**float8, "strategy": "tensor"}),
+        "fp8-channel": ("float-quantized", {**float8, "strategy": "channel"}),
+        "mxfp8": ("mxfp8-quantized", {**float8, **group32, **powers}),
+        "mxfp4": ("mxfp4-pack-quantized", {**small, **group32, **powers}),
+        "nvfp4": ("nvfp4-pack-quantized", {**small, **group16}),
+    }
     for case, (kind, settings) in cases.items():
         args = QuantizationArgs(**settings)
         scheme = QuantizationScheme(targets=["Linear"], weights=args, format=kind)
@@ -172,6 +173,10 @@ def compressed_tensors():
                 state["weight_scale"], state["weight_zero_point"] = scales(weight, args)
             small = compressor.compress(state, scheme)
             restored = compressor.decompress(dict(small), scheme)["weight"]
+            if case == "nvfp4":  # which it restores in bfloat16
+                numbers = unpack_fp4_from_uint8(small["weight_packed"], *weight.shape, dtype=torch.float32)
+                factors = small["weight_scale"].float() / small["weight_global_scale"]
+                restored = numbers * factors.repeat_interleave(16, dim=1)
             packed |= {f"{name}.{key}": torch.as_tensor(value) for key, value in small.items()}
             whole[f"{name}.weight"] = restored
         config = {"quant_method": "compressed-tensors", "format": kind}
@@ -207,7 +212,8 @@ def torchao():
             whole[f"{name}.weight"] = packed[f"{name}.weight"].dequantize()
         flat, metadata = flatten_tensor_state_dict(packed)
         write(f"torchao-{case}", flat, whole, {"quant_method": "torchao"}, metadata)
-        write(f"torchao-{case}-bin", packed, whole, {"quant_method": "torchao"}, suffix="bin")
+        if case in ("float8-row", "int4-group"):
+            write(f"torchao-{case}-bin", packed, whole, {"quant_method": "torchao"}, suffix="bin")
 
 
 # -- GPTQ and AWQ, packed by hand ---------------------------------------------------------------
@@ -227,7 +233,7 @@ def as_int32(rows):
 def gptq(case, bits, group, old, shuffled=False, symmetric=False, config=True):
     random = np.random.default_rng(bits)
     packed, whole = {}, {}
-    for name, (out, width) in {Q: (64, 64), DOWN: (64, 96)}.items():
+    for name, (out, width) in {Q: (32, 64), DOWN: (64, 32)}.items():
         groups = width // group
         index = np.arange(width) // group
         if shuffled:
@@ -276,7 +282,7 @@ def awq():
         return as_int32(rows)
 
     packed, whole = {}, {}
-    for name, (out, width) in {Q: (64, 64), DOWN: (64, 96)}.items():
+    for name, (out, width) in {Q: (32, 64), DOWN: (64, 32)}.items():
         codes = random.integers(0, 16, (width, out))
         zeros = random.integers(0, 16, (width // 32, out))
         scales = (random.random((width // 32, out)) / 64).astype(np.float16)

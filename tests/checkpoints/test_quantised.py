@@ -1,4 +1,4 @@
-"""Quantised checkpoints against the same models, dequantised by the libraries that wrote them and saved whole."""
+"""Quantised checkpoints against the same models, dequantised by the libraries that wrote them."""
 
 import shutil
 from pathlib import Path

@@ -60,7 +60,8 @@ def _weight(parts: _Parts, found: ColumnPacked, shift: int | None, layout: str) 
     if not found.ordered and shift is None:
         return UnreadWeight(name, parts.names, NO_VERSION)
     extent = found if found.ordered else parts.column_packed(found.bits, found.length, False, shift or 0)
-    kind = "int4 (AWQ)" if found.ordered else f"int{found.bits} (GPTQ)"
+    version = "GPTQ" if shift else "GPTQ v2"
+    kind = "int4 (AWQ)" if found.ordered else f"int{found.bits} ({version})"
     return PackedWeight(name, (found.scales.shape[1], found.length), parts.names, extent, kind)
 
 

@@ -74,8 +74,8 @@ def _block(size: int, count: int, asked: int) -> int | None:
         return size
     if count == size:
         return 1
-    if asked > 0 and -(-size // asked) == count:
-        return asked
+    if asked > 0:
+        return asked if -(-size // asked) == count else None
     found = [1 << power for power in range(1, 40) if (-size >> power) == -count]
     return found[0] if len(found) == 1 else (size // count if size % count == 0 and not found else None)
 
@@ -115,10 +115,12 @@ class ScaledRows(ComputedFloats):
             some = slice(at, at + self._together)
             cut = slice(at * self.unit, (at + self._together) * self.unit)
             values = torch.from_numpy(out[cut].reshape(-1, self.unit))
-            factor = np.float32(self.factor * widen(raw[cut], self.stored.dtype, out[cut]))
+            factor = np.float32(widen(raw[cut], self.stored.dtype, out[cut]))
             if zeros is not None:
                 self._apply(values, zeros, rows[some] - begin, torch.Tensor.sub_)
             self._apply(values, scales * factor, rows[some] - begin, torch.Tensor.mul_)
+            if self.factor != 1:
+                values.mul_(self.factor)
 
     @property
     def _together(self) -> int:

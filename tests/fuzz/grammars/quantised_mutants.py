@@ -89,8 +89,16 @@ def _changed(rng: Random, parts: Parts, name: str) -> None:
             parts.pop(name)
         )
     elif "quant_state" in name:
-        described = json_bytes(mutated_json(rng, as_pairs(json.loads(raw))), rng)
+        described = json_bytes(mutated_json(rng, as_pairs(_loaded(raw))), rng)
         parts[name] = ("U8", [len(described)], described)
+
+
+def _loaded(raw: bytes) -> object:
+    """The description, unless an earlier lie spoiled it."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {}
 
 
 def _make(rng: Random) -> Mutant:

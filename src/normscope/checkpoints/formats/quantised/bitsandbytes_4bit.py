@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from normscope.checkpoints.formats.json_headers import parse_object
-from normscope.checkpoints.formats.quantised.nibble_blocks import LEVELS, NibbleBlocks
 from normscope.checkpoints.formats.quantised.stored_parts import (
     SMALL,
     Floats,
@@ -27,6 +26,7 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.unpacking.nibble_blocks import LEVELS, NibbleBlocks
 from normscope.checkpoints.limits import AXES, INT64
 from normscope.errors import CorruptCheckpoint
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from normscope.checkpoints.formats.quantised.packed_bits import RUN, unpack_dense, unpack_ordered
 from normscope.checkpoints.formats.quantised.stored_parts import Floats, StoredPart
-from normscope.checkpoints.formats.quantised.transposed_slabs import TransposedSlabs
+from normscope.checkpoints.formats.quantised.unpacking.packed_bits import RUN, unpack_dense, unpack_ordered
+from normscope.checkpoints.formats.quantised.unpacking.transposed_slabs import TransposedSlabs
 from normscope.errors import CorruptCheckpoint
 
 Groups: TypeAlias = npt.NDArray[Any]

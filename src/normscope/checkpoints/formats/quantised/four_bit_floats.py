@@ -17,14 +17,6 @@ from functools import cached_property
 
 import numpy as np
 
-from normscope.checkpoints.formats.quantised.float_blocks import LARGEST_UNIT
-from normscope.checkpoints.formats.quantised.nibble_blocks import (
-    E2M1,
-    BlockScales,
-    NibbleBlocks,
-    ScaledScales,
-)
-from normscope.checkpoints.formats.quantised.packed_bits import pair_table
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Floats,
     Found,
@@ -33,7 +25,15 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
-from normscope.checkpoints.formats.quantised.transposed_slabs import TransposedSlabs
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import LARGEST_UNIT
+from normscope.checkpoints.formats.quantised.unpacking.nibble_blocks import (
+    E2M1,
+    BlockScales,
+    NibbleBlocks,
+    ScaledScales,
+)
+from normscope.checkpoints.formats.quantised.unpacking.packed_bits import pair_table
+from normscope.checkpoints.formats.quantised.unpacking.transposed_slabs import TransposedSlabs
 
 ENDINGS = ("_blocks", ".blocks", ".weight_packed", ".weight_scale_2", ".weight_scale_inv", ".scale")
 _MX, _NV, _BYTES = 32, 16, 16

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.checkpoints.formats.quantised.column_packed import ColumnPacked
-from normscope.checkpoints.formats.quantised.float_blocks import LARGEST_UNIT
-from normscope.checkpoints.formats.quantised.packed_bits import RUN
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Found,
     PackedWeight,
@@ -17,6 +15,8 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import LARGEST_UNIT
+from normscope.checkpoints.formats.quantised.unpacking.packed_bits import RUN
 
 ENDINGS = (".qweight",)
 _BITS = (2, 3, 4, 8)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from normscope.checkpoints.base import Tensor
-from normscope.checkpoints.formats.quantised.float_blocks import LARGEST_UNIT
-from normscope.checkpoints.formats.quantised.scaled_rows import ScaledRows, ScaleGrid, fit_grid
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Found,
     PackedWeight,
@@ -20,6 +18,8 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import LARGEST_UNIT
+from normscope.checkpoints.formats.quantised.unpacking.scaled_rows import ScaledRows, ScaleGrid, fit_grid
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _FACTORS = ("float32", "bfloat16", "float16", "float8_e8m0fnu")

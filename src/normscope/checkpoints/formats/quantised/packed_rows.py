@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from normscope.checkpoints.formats.quantised.float_blocks import LARGEST_UNIT, ComputedFloats
-from normscope.checkpoints.formats.quantised.packed_bits import RUN, unpack_dense
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Bytes,
     Floats,
@@ -28,6 +26,8 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import LARGEST_UNIT, ComputedFloats
+from normscope.checkpoints.formats.quantised.unpacking.packed_bits import RUN, unpack_dense
 from normscope.errors import CorruptCheckpoint
 
 ENDINGS = (".weight_packed",)

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from normscope.checkpoints.formats.json_headers import parse_object
-from normscope.checkpoints.formats.quantised.float_blocks import LARGEST_UNIT
-from normscope.checkpoints.formats.quantised.scaled_rows import ScaledRows, fit_grid
 from normscope.checkpoints.formats.quantised.stored_parts import (
     Found,
     PackedWeight,
@@ -21,6 +19,8 @@ from normscope.checkpoints.formats.quantised.stored_parts import (
     StoredTensors,
     UnreadWeight,
 )
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import LARGEST_UNIT
+from normscope.checkpoints.formats.quantised.unpacking.scaled_rows import ScaledRows, fit_grid
 from normscope.errors import CorruptCheckpoint
 
 ENDINGS = ("_qdata",)

@@ -59,7 +59,7 @@ class ModelState:
     """The tensors of the model by name, the skipped entries and why, and the step stored beside them.
 
     `buffers` and `parameters` are the tensors that the file declares as such; `networks` are the keys of
-    several networks.
+    several networks; `metadata` describes, in JSON, tensor subclasses whose parts are listed as tensors.
     """
 
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
@@ -69,7 +69,6 @@ class ModelState:
     parameters: set[str] = field(default_factory=set)
     networks: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
-    """Tensor subclasses whose parts are listed as tensors, each with a description in JSON."""
 
 
 def find_model(pickle: Pickle, where: str) -> ModelState:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import abc
 
-from normscope.checkpoints.formats.quantised.float_blocks import ComputedFloats
 from normscope.checkpoints.formats.quantised.stored_parts import Floats
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import ComputedFloats
 
 SLAB = 1 << 23
 """Elements computed at a time: each slab reads all rows, so few slabs are better."""

@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from normscope.checkpoints.formats.quantised.float_blocks import ComputedFloats
-from normscope.checkpoints.formats.quantised.packed_bits import pair_table
 from normscope.checkpoints.formats.quantised.stored_parts import Floats, StoredPart
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import ComputedFloats
+from normscope.checkpoints.formats.quantised.unpacking.packed_bits import pair_table
 
 LEVELS = 16
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from normscope.checkpoints.formats.quantised.float_blocks import ComputedFloats
 from normscope.checkpoints.formats.quantised.stored_parts import Bytes, Floats, StoredPart
+from normscope.checkpoints.formats.quantised.unpacking.float_blocks import ComputedFloats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

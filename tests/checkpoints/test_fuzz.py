@@ -99,6 +99,13 @@ def bundle(name):
     return {path.name: path.read_bytes() for path in (FIXTURES / "tensorflow").glob(f"{name}*")}
 
 
+def quantised(case):
+    folder = FIXTURES / "quantised" / case
+    names = ("model.safetensors", "config.json", "pytorch_model.bin")
+    found = [folder / name for name in names if (folder / name).exists()]
+    return {f"step_1/{path.name}": path.read_bytes() for path in found}
+
+
 @functools.cache
 def seeds(name):
     return {
@@ -115,12 +122,18 @@ def seeds(name):
         "llama2.c": lambda: {"step_1.bin": llama_bytes()},
         "tensorflow": lambda: bundle("model.ckpt-1000"),
         "tensorflow sliced": lambda: bundle("sliced.ckpt-3"),
+        "float8 in blocks": lambda: quantised("fp8-blocks"),
+        "nf4": lambda: quantised("bitsandbytes-nf4-nested"),
+        "GPTQ": lambda: quantised("gptq-3bit-act-order"),
+        "packed rows": lambda: quantised("compressed-pack-int4-zeros"),
+        "torchao in a pickle": lambda: quantised("torchao-int4-group-bin"),
     }[name]()
 
 
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
     "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced",
+    "float8 in blocks", "nf4", "GPTQ", "packed rows", "torchao in a pickle",
 ]  # fmt: skip
 
 place = st.integers(0, 2**20)

@@ -15,6 +15,7 @@ from .hostile import (
     llama_files,
     names,
     pickles,
+    quantised_files,
     shard_indexes,
     tables,
     zarr_folders,
@@ -23,7 +24,7 @@ from .hostile import safetensors_files as safetensors_cases
 from .hostile.case import CASES, SLOW
 
 MODULES = (archives, dcp_folders, folders, gguf_files, llama_files, names, pickles, tables, zarr_folders)
-MODULES = (*MODULES, safetensors_cases, shard_indexes)
+MODULES = (*MODULES, quantised_files, safetensors_cases, shard_indexes)
 MOST_SECONDS, MOST_BYTES, MOST_LINES, LONGEST = 20, 500_000_000, 3, 500
 
 

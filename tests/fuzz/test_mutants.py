@@ -11,7 +11,7 @@ pytest.importorskip("gguf")  # an extra, which also judges
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks",
+    "ranks", "quantised",
 )  # fmt: skip
 
 

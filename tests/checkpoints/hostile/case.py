@@ -51,6 +51,8 @@ SLOW = frozenset(
         "npz: 300 MB of zeros, deflated",
         "npz: a Fortran array of 100 MB, deflated",
         "npz: sound",
+        "quantised: 5,000 weights of one element",
+        "quantised: a row of 20 million elements",
         "safetensors: 250,000 empty tensors",
         "safetensors: names of 40 MB",
         "tensorflow: 200,000 slices",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.json_headers import parse_object
+from normscope.checkpoints.formats.quantised.beside_config import read_quantization_config
+from normscope.checkpoints.formats.quantised.schemes import dequantised
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
@@ -70,8 +72,16 @@ class FoundCheckpoint:
         return sum(self.folder.file(name).size for name in self.files)
 
     def open(self) -> Checkpoint:
-        """Open the checkpoint, and check that what it declares is possible."""
-        return open_checked(self.opener, self.source)
+        """Open the checkpoint, quantised weights as float32, and check that what it declares is possible."""
+        return open_checked(self._open, self.source)
+
+    def _open(self) -> Checkpoint:
+        stored = self.opener()
+        try:
+            return dequantised(stored, lambda: read_quantization_config(self.folder))
+        except Exception:
+            stored.close()
+            raise
 
 
 def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:

@@ -122,7 +122,8 @@ def open_models(parts: Sequence[PickledModel]) -> TableCheckpoint:
     buffers = frozenset(name for _, state, _ in parts for name in state.buffers)
     networks = tuple(dict.fromkeys(key for _, state, _ in parts for key in state.networks))
     parameters = frozenset(name for _, state, _ in parts for name in state.parameters)
-    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters)
+    metadata = {name: text for _, state, _ in parts for name, text in state.metadata.items()}
+    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters, metadata)
     return TableCheckpoint("pytorch", [part[0] for part in parts], tensors, extents, extras)
 
 

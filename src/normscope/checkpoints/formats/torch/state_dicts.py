@@ -19,6 +19,7 @@ from normscope.checkpoints.formats.torch.nested_values import (
 )
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Pickle
 from normscope.checkpoints.formats.torch.records import TensorRecord, parse_tensor
+from normscope.checkpoints.formats.torch.subclasses import parse_subclass
 from normscope.checkpoints.limits import limits
 from normscope.checkpoints.slot_names import (
     BESIDE,
@@ -58,7 +59,7 @@ class ModelState:
     """The tensors of the model by name, the skipped entries and why, and the step stored beside them.
 
     `buffers` and `parameters` are the tensors that the file declares as such; `networks` are the keys of
-    several networks.
+    several networks; `metadata` describes, in JSON, tensor subclasses whose parts are listed as tensors.
     """
 
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class ModelState:
     buffers: set[str] = field(default_factory=set)
     parameters: set[str] = field(default_factory=set)
     networks: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def find_model(pickle: Pickle, where: str) -> ModelState:
@@ -102,7 +104,12 @@ def _dotted(path: tuple[str, ...]) -> str:
 
 def _take(state: ModelState, name: str, value: Any) -> None:
     record = parse_tensor(value)
-    if isinstance(record, str):
+    subclass = parse_subclass(value) if isinstance(record, str) else None
+    if subclass is not None:
+        for part, inner in subclass.parts(name):
+            _take(state, part, inner)
+        state.metadata[name] = subclass.description
+    elif isinstance(record, str):
         state.skipped[name] = record
     elif isinstance(record, TensorRecord):
         if name in state.tensors:

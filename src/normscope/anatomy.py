@@ -182,7 +182,7 @@ class _Path:
 
 LEAF = re.compile(
     r"(?P<stem>.*?)(?:^|(?<=.)[._])(?P<leaf>weight\d*|weight_[vg]|bias\d*|kernel)"
-    r"|(?P<stem1>.*)\.(?P<leaf1>[wbg]|scale|gamma|beta|vars\.\d+)"
+    r"|(?P<stem1>.*)\.(?P<leaf1>[wbg]|scale|offset|gamma|beta|vars\.\d+)"
 )
 STACK = r"(?:\w*_)?(?:layers?|blocks?|resblocks|stages?|layer_groups|h|blk|cells?|encoderblock|decoderblock)"
 
@@ -220,6 +220,8 @@ def _one_spelling(name: str) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     name = re.sub(r"\.(?:base_layer|original_module|modules_to_save\.\w+)(?=\.)", "", name)
     name = re.sub(r"\.parametrizations\.(\w+)\.original\d?$", r".\1", name)
+    name = re.sub(r"(?:^|(?<=\.))~\.", "", name)  # Haiku, and the next one too
+    name = re.sub(r"(?:^|(?<=\.))(h\d+)_(?=attn|mlp|ln)", r"\1.", name)
     name = re.sub(r"^(encoder|decoder)_l(\d+)_(?=\w)", r"\1.layers.\2.", name)  # Marian
     return re.sub(rf"(?:^|(?<=\.))({STACK})_?(\d+)(?=\.|$)", r"\1.\2", name)
 
@@ -238,6 +240,9 @@ def _component(path: str) -> str:
     """The outermost part of a name that says which network of several this is."""
     found = _COMPONENT.search(path)
     return COMPONENTS[found[1]] if found else "model"
+
+
+_TWO_LINEARS = {"linear": "mlp in", "linear_1": "mlp out"}
 
 
 def _by_siblings(places: Mapping[str, Place]) -> dict[str, str]:
@@ -260,6 +265,11 @@ def _by_siblings(places: Mapping[str, Place]) -> dict[str, str]:
             found[name] = "gate"
         elif module == "out_proj" and places[name].role == "ssm" and beside & {"wqkv", "q_proj"}:
             found[name] = "attention output"
+        elif (
+            places[name].role in _TWO_LINEARS.values()
+            and {f"{parent}.linear.w", f"{parent}.linear_1.w"} <= paths
+        ):
+            found[name] = _TWO_LINEARS.get(module, places[name].role)  # Haiku numbers from the second on
         elif places[name].role == "head" and f"{path}.".startswith(f"{lone}."):
             found[name] = "other"
     return found

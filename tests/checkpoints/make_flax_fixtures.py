@@ -59,7 +59,9 @@ def noisy(tree, step):
     leaves, structure = jax.tree_util.tree_flatten(tree)
     rng = np.random.default_rng(step)
     changed = [
-        jnp.asarray(leaf + rng.standard_normal(leaf.shape) / 10, leaf.dtype) if "float" in str(leaf.dtype) else leaf
+        jnp.asarray(leaf + rng.standard_normal(leaf.shape) / 10, leaf.dtype)
+        if "float" in str(leaf.dtype)
+        else leaf
         for leaf in leaves
     ]
     return jax.tree_util.tree_unflatten(structure, changed)
@@ -140,7 +142,7 @@ def make_t5x(step):
     folder = HERE / "t5x" / f"checkpoint_{step}"
     variables = linen(step)
     target = traverse_util.flatten_dict(variables["params"])
-    slots = {(*path, "v"): np.ones(value.shape, np.float32) for path, value in target.items()}
+    slots = {("lm_head", "kernel", "v"): np.ones((4, 12), np.float32), ("norm", "scale", "v"): np.ones(4)}
     saved = {("target", *path): value for path, value in target.items()}
     saved |= {("state", "param_states", *path): value for path, value in slots.items()}
     leaves = {
@@ -166,7 +168,7 @@ def make_early_orbax(step):
 
 class NnxBlock(nnx.Module):
     def __init__(self, rngs):
-        self.attn = nnx.MultiHeadAttention(2, 4, rngs=rngs, decode=False)
+        self.attn = nnx.MultiHeadAttention(2, 4, rngs=rngs, use_bias=False, decode=False)
         self.ln_1, self.ln_2 = nnx.LayerNorm(4, rngs=rngs), nnx.LayerNorm(4, rngs=rngs)
         self.up_proj, self.down_proj = nnx.Linear(4, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
         self.dropout = nnx.Dropout(0.1, rngs=rngs)
@@ -187,8 +189,11 @@ def make_nnx(step):
     whole("nnx", step, {".".join(map(str, path)): value[...] for path, value in nnx.to_flat_state(params)})
     everything = nnx.merge_state(params, others)
     optimizer = nnx.state(nnx.Optimizer(nnx.merge(graph, params, others), optax.adam(1e-3), wrt=nnx.Param))
+    handler = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=True))
+    handler.save(HERE / "nnx_ocdbt" / str(step), {"model": everything, "optimizer": optimizer, "step": step})
+    if step != STEPS[0]:
+        return
     layouts = {
-        "nnx_ocdbt": ({"use_ocdbt": True}, {"model": everything, "optimizer": optimizer, "step": step}),
         "nnx_zarr": ({"use_ocdbt": False}, everything),
         "nnx_pure": ({"use_ocdbt": True}, nnx.to_pure_dict(everything)),
     }
@@ -201,12 +206,19 @@ def make_nnx(step):
         manager.wait_until_finished()
 
 
+class HaikuMlp(hk.Module):
+    def __call__(self, x):
+        return hk.Linear(4)(jax.nn.gelu(hk.Linear(8)(x)))
+
+
 def haiku_network(tokens):
     x = hk.Embed(12, 4, name="token_embed")(tokens)
     for i in range(2):
         normed = hk.LayerNorm(-1, True, True, name=f"h{i}_ln_1")(x)
-        x = x + hk.MultiHeadAttention(2, 2, w_init_scale=1.0, model_size=4, name=f"h{i}_attn")(normed, normed, normed)
-        x = x + hk.Linear(4, name=f"h{i}_mlp/linear")(hk.LayerNorm(-1, True, True, name=f"h{i}_ln_2")(x))
+        x = x + hk.MultiHeadAttention(2, 2, w_init_scale=1.0, model_size=4, name=f"h{i}_attn")(
+            normed, normed, normed
+        )
+        x = x + HaikuMlp(name=f"h{i}_mlp")(hk.LayerNorm(-1, True, True, name=f"h{i}_ln_2")(x))
     x = hk.BatchNorm(True, True, 0.9, name="norm")(x, is_training=True)
     return hk.Linear(12, with_bias=False, name="lm_head")(x)
 
@@ -219,7 +231,12 @@ def make_pickles(step):
         write(HERE / f"numpy_{protocol}" / f"step_{step}.pkl", pickle.dumps(arrays, protocol))
         write(HERE / f"fortran_{protocol}" / f"step_{step}.pickle", pickle.dumps(transposed, protocol))
     moments = optax.adam(1e-3).init(params)
-    state = {"params": FrozenDict(params), "opt_state": moments, "step": np.int64(step), "rng": jax.random.key(1)}
+    state = {
+        "params": FrozenDict(params),
+        "opt_state": moments,
+        "step": np.int64(step),
+        "rng": jax.random.key(1),
+    }
     write(HERE / "jax_state" / f"{'ab'[STEPS.index(step)]}.pkl", pickle.dumps(state))
     write(HERE / "jax_tuple" / f"step_{step}.pkl", pickle.dumps((params, moments, step)))
     make_haiku(step)
@@ -228,20 +245,25 @@ def make_pickles(step):
 def make_haiku(step):
     params, stats = hk.transform_with_state(haiku_network).init(jax.random.key(0), TEXT)
     params = noisy(params, step)
-    whole("haiku", step, {f"{module}.{name}": v for module, inner in params.items() for name, v in inner.items()})
+    whole(
+        "haiku",
+        step,
+        {f"{module}.{name}": v for module, inner in params.items() for name, v in inner.items()},
+    )
     state = {"params": params, "state": stats, "opt_state": optax.adam(1e-3).init(params)}
     write(HERE / "haiku" / f"step_{step}.pkl", pickle.dumps(state))
 
 
 def main():
+    flax.config.update("flax_use_orbax_checkpointing", False)  # save_checkpoint writes msgpack
     shutil.rmtree(HERE, ignore_errors=True)
     for step in STEPS:
         whole("linen", step, dotted(linen(step)["params"]))
         make_msgpack(step, trained(step))
-        make_t5x(step)
-        make_early_orbax(step)
         make_nnx(step)
         make_pickles(step)
+    make_t5x(STEPS[0])
+    make_early_orbax(STEPS[0])
     for name in ("commit_success.txt", "_sharding", "array_metadatas"):  # not needed, and full of local paths
         for path in list(HERE.rglob(name)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

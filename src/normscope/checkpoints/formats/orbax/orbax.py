@@ -64,7 +64,8 @@ def _open(store: ZarrFolder) -> Checkpoint:
     arrays: dict[EntryPath, ZarrArray] = {_path(name): array for name, array in found.items()}
     if twice := arrays.keys() & {path for path, leaf in leaves.items() if isinstance(leaf, StoredArray)}:
         raise ValueError(f"the array {'.'.join(min(twice))[:80]!r} twice")
-    model = find_flax_model(arrays.keys() | {path for path, leaf in leaves.items() if leaf is not None})
+    listed = [path for path, leaf in leaves.items() if leaf is not None and path not in arrays]
+    model = find_flax_model([*arrays, *listed])
     _check_references(store, model, found.keys() | {".".join(path) for path in arrays}, leaves)
     small, unread = arrays_of_model(model, leaves)
     large = {name: arrays[path] for path, name in model.names.items() if path in arrays}

@@ -59,14 +59,13 @@ class MsgpackReader:
             raise ValueError(f"more than {VALUES:,} values")
         if depth > DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} levels deep")
-        code = self.take(1)[0]
-        if code < 0x80 or code >= 0xE0:
-            return code if code < 0x80 else code - 256
-        kind, count = self._kind_and_count(code)
+        kind, count = self.header()
+        if kind == "number":
+            return count
         if kind == "map":
             return self._map(count, depth)
         if kind == "array":
-            self._check_count(count, 1)
+            self.check_count(count, 1)
             return [self.value(depth + 1) for _ in range(count)]
         return self._leaf(kind, count)
 
@@ -85,8 +84,7 @@ class MsgpackReader:
 
     def blob(self) -> Blob:
         """The next value, which must be bytes or a text; it is passed over."""
-        code = self.take(1)[0]
-        kind, count = self._kind_and_count(code) if 0x80 <= code < 0xE0 else ("", 0)
+        kind, count = self.header()
         if kind not in ("bytes", "text"):
             raise ValueError(f"a value at byte {self.position - 1:,} that is not bytes")
         return self.skip(count)
@@ -99,8 +97,11 @@ class MsgpackReader:
     def _unsigned(self, width: int) -> int:
         return int.from_bytes(self.take(width), "big")
 
-    def _kind_and_count(self, code: int) -> tuple[str, int]:
-        """What a code begins, and its number of entries or bytes."""
+    def header(self) -> tuple[str, int]:
+        """What the next value is, and its number of entries or bytes; a small number is its own header."""
+        code = self.take(1)[0]
+        if code < 0x80 or code >= 0xE0:
+            return "number", code if code < 0x80 else code - 256
         for first, last, kind in _SHORT:
             if first <= code <= last:
                 return kind, code - first
@@ -142,12 +143,13 @@ class MsgpackReader:
             raise ValueError(f"an extension at byte {start:,} of another length than its content")
         return value
 
-    def _check_count(self, count: int, least: int) -> None:
+    def check_count(self, count: int, least: int) -> None:
+        """ValueError if `count` entries of at least so many bytes do not fit into what is left."""
         if count * least > self.stop - self.position or count > self._values:
             raise ValueError(f"{count:,} entries at byte {self.position:,}, more than there can be")
 
     def _map(self, count: int, depth: int) -> dict[str, Any]:
-        self._check_count(count, 2)
+        self.check_count(count, 2)
         result: dict[str, Any] = {}
         for _ in range(count):
             key = self._key(depth)
@@ -188,11 +190,10 @@ def begins_as_tree(file: File) -> bool:
     reader = MsgpackReader(file)
     try:
         for _ in range(DEEPEST):
-            code = reader.take(1)[0]
-            kind, count = reader._kind_and_count(code) if 0x80 <= code < 0xE0 else ("number", 0)
+            kind, count = reader.header()
             if kind != "map":
                 return reader.position > 2
-            reader._check_count(count, 2)
+            reader.check_count(count, 2)
             if not count or not _is_name(reader):
                 return False
     except ValueError:
@@ -201,8 +202,7 @@ def begins_as_tree(file: File) -> bool:
 
 
 def _is_name(reader: MsgpackReader) -> bool:
-    code = reader.take(1)[0]
-    kind, count = reader._kind_and_count(code) if 0x80 <= code < 0xE0 else ("number", 0)
+    kind, count = reader.header()
     if kind != "text" or not 0 < count <= LONG_TEXT:
         return False
     return reader.take(count).decode().isprintable()

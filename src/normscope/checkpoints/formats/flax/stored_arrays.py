@@ -84,7 +84,7 @@ def _extended(reader: MsgpackReader, code: int, count: int) -> Any:
 
 def _array(reader: MsgpackReader) -> StoredArray:
     place = reader.position
-    if reader.take(1) != b"\x93":
+    if reader.header() != ("array", 3):
         raise ValueError(f"an array at byte {place:,} that is not a list of three")
     sizes, dtype, data = _sizes(reader.value()), reader.value(), reader.blob()
     if not isinstance(dtype, str):

@@ -3,8 +3,8 @@
     python tests/checkpoints/make_flax_fixtures.py
 
 It needs flax, orbax-checkpoint, optax, dm-haiku and safetensors. Beside each layout stands the same model
-saved whole, as safetensors. T5X's layout, which its package writes only in a training job, is put together from
-flax.serialization and TensorStore as t5x/checkpoints.py does; Orbax's early one as its version 0.2 did.
+saved whole, as safetensors. T5X's layout, which its package writes only in a training job, is put together
+from flax.serialization and TensorStore as t5x/checkpoints.py does; Orbax's early one as its version 0.2 did.
 """
 
 import json

@@ -7,7 +7,6 @@ import tempfile
 from collections import namedtuple
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -21,6 +20,7 @@ from tests.checkpoints.test_rank_layouts import check_rows, rows
 
 from .hostile.msgpack_files import array, packed
 
+ml_dtypes = pytest.importorskip("ml_dtypes")
 HERE = Path(__file__).parent / "fixtures" / "flax"
 MSGPACK = ("save_checkpoint", "to_bytes", "hugging_face", "shards", "chunked")
 PICKLED = (
@@ -77,7 +77,12 @@ def test_in_parallel_and_resumed(layout, tmp_path):
     check_rows(found, expected_rows(layout))
 
 
+@pytest.mark.parametrize(
+    "layout", [pytest.param(each, marks=[pytest.mark.slow] * each.startswith("nnx")) for each in LAYOUTS]
+)
 def test_from_fsspec(layout, tmp_path):
+    if layout in ZARR:
+        pytest.importorskip("tensorstore")
     fsspec = pytest.importorskip("fsspec")
     filesystem = fsspec.filesystem("memory")
     for path in (HERE / layout).rglob("*"):
@@ -171,8 +176,8 @@ def test_chunks_are_joined(tmp_path):
 
 def test_dtypes(tmp_path):
     arrays = {
-        "bf": np.ones((2, 3), ml_dtypes.bfloat16), "f8": np.ones(3, ml_dtypes.float8_e4m3fn), "f2": np.ones(2, "f2"),
-        "scalar": np.float32(2.5), "empty": np.ones((0, 4), "f4"), "i": np.arange(3),
+        "bf": np.ones((2, 3), ml_dtypes.bfloat16), "f8": np.ones(3, ml_dtypes.float8_e4m3fn),
+        "f2": np.ones(2, "f2"), "scalar": np.float32(2.5), "empty": np.ones((0, 4), "f4"), "i": np.arange(3),
     }  # fmt: skip
     odd = {"int4": np.ones(3, ml_dtypes.int4), "text": "abc", "number": 2.0}
     tree = {name: value if isinstance(value, str | float) else array(value) for name, value in odd.items()}

@@ -15,7 +15,7 @@ from normscope.checkpoints.base import File
 
 DEEPEST = 64
 VALUES = 500_000
-"""Values of one file; an array is one value, however large it is."""
+"""Values of one file; an array counts as two, however large it is."""
 LONG_TEXT = 4096
 """Bytes of text from which on it is not kept: no name and no dtype is that long."""
 _WINDOW = 1 << 14
@@ -134,11 +134,9 @@ class MsgpackReader:
         if self._extend is None:
             self.skip(count)
             return Extension(code)
-        outer, self.stop = self.stop, start + count
-        try:
-            value = self._extend(self, code, count)
-        finally:
-            self.stop = outer
+        outer, left, self.stop = self.stop, self._values, start + count
+        value = self._extend(self, code, count)
+        self.stop, self._values = outer, left - 1
         if self.position != start + count:
             raise ValueError(f"an extension at byte {start:,} of another length than its content")
         return value

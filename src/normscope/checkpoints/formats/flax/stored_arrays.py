@@ -68,7 +68,10 @@ def read_leaves(file: File) -> dict[EntryPath, Leaf]:
         tree = MsgpackReader(file, _extended).whole()
         if not isinstance(tree, dict) or CHUNKED in tree:
             raise ValueError("one value without a name")
-        return dict(_leaves(tree, ()))
+        leaves = dict(_leaves(tree, ()))
+        if long := next((path for path in leaves if sum(map(len, path)) > limits().name), None):
+            raise ValueError(f"a name of more than {limits().name:,} characters: {'.'.join(long)[:40]}…")
+        return leaves
     except ValueError as error:
         raise CorruptCheckpoint(
             f"{file.name} is damaged ({str(error)[:200]!r}). Copy or save it again."

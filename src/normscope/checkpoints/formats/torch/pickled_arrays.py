@@ -70,7 +70,9 @@ class PickledArrays:
                 return self._record(shape, dtype, order, data, *axes[:1])
             return self._rebuilt(call)
         except (TypeError, ValueError, IndexError) as error:
-            raise CorruptCheckpoint(f"{self._file.name}: an array is damaged ({str(error)[:100]})") from None
+            raise CorruptCheckpoint(
+                f"{self._file.name}: an array is damaged ({str(error)[:100]}). Copy or save it again."
+            ) from None
 
     def _rebuilt(self, call: CallRecord) -> TensorRecord | str:
         """An array from the state that would be set on an empty one; JAX passes that state as an argument."""

@@ -6,7 +6,9 @@ from .dcp_mutants import DCP
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
 from .torch_mutants import LEGACY, ZIP
+from .tree_mutants import FLAX, PICKLES
 
 GRAMMARS: dict[str, Grammar] = {
-    grammar.name: grammar for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS)
+    grammar.name: grammar
+    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, FLAX, PICKLES)
 }

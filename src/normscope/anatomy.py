@@ -184,6 +184,7 @@ LEAF = re.compile(
     r"(?P<stem>.*?)(?:^|(?<=.)[._])(?P<leaf>weight\d*|weight_[vg]|bias\d*|kernel)"
     r"|(?P<stem1>.*)\.(?P<leaf1>[wbg]|scale|offset|gamma|beta|vars\.\d+)"
 )
+_TWO_LINEARS = {"linear": "mlp in", "linear_1": "mlp out"}
 STACK = r"(?:\w*_)?(?:layers?|blocks?|resblocks|stages?|layer_groups|h|blk|cells?|encoderblock|decoderblock)"
 
 
@@ -216,12 +217,11 @@ def _layer(digits: str) -> int | None:
 
 def _one_spelling(name: str) -> str:
     """Lower case with underscores, dots between the parts: `h_0/SelfAttention/q` → `h.0.self_attention.q`."""
-    name = re.sub(r":\d+$", "", name.replace("_._", "/")).replace("/", ".")
+    name = re.sub(r":\d+$|(?<![^./])~[./]", "", name.replace("_._", "/")).replace("/", ".")
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     name = re.sub(r"\.(?:base_layer|original_module|modules_to_save\.\w+)(?=\.)", "", name)
     name = re.sub(r"\.parametrizations\.(\w+)\.original\d?$", r".\1", name)
-    name = re.sub(r"(?:^|(?<=\.))~\.", "", name)  # Haiku, and the next one too
-    name = re.sub(r"(?:^|(?<=\.))(h\d+)_(?=attn|mlp|ln)", r"\1.", name)
+    name = re.sub(r"(?:^|(?<=\.))(h\d+)_(?=attn|mlp|ln)", r"\1.", name)  # Haiku, as `~` above
     name = re.sub(r"^(encoder|decoder)_l(\d+)_(?=\w)", r"\1.layers.\2.", name)  # Marian
     return re.sub(rf"(?:^|(?<=\.))({STACK})_?(\d+)(?=\.|$)", r"\1.\2", name)
 
@@ -240,9 +240,6 @@ def _component(path: str) -> str:
     """The outermost part of a name that says which network of several this is."""
     found = _COMPONENT.search(path)
     return COMPONENTS[found[1]] if found else "model"
-
-
-_TWO_LINEARS = {"linear": "mlp in", "linear_1": "mlp out"}
 
 
 def _by_siblings(places: Mapping[str, Place]) -> dict[str, str]:

@@ -284,9 +284,7 @@ def _stack_operations() -> dict[bytes, _Operation]:
 
 
 def _out_of_band(m: PickleMachine) -> None:
-    raise CorruptCheckpoint(
-        "a pickle whose arrays are in buffers outside of it (buffer_callback); pickle them together"
-    )
+    raise CorruptCheckpoint("its arrays are in buffers outside of it (buffer_callback); pickle them in it")
 
 
 def _refuse(m: PickleMachine) -> None:

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/why-norms-grow.md again: python docs/pictures.py (needs normscope[figures] and Chromium)."""
+"""Draw the pictures of why-norms-grow.md again; needs normscope[figures] and Chromium."""
 
 from pathlib import Path
 

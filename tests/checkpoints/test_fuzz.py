@@ -106,6 +106,10 @@ def quantised(case):
     return {f"step_1/{path.name}": path.read_bytes() for path in found}
 
 
+def fixture(path):
+    return {Path(path).name: (FIXTURES / path).read_bytes()}
+
+
 @functools.cache
 def seeds(name):
     return {
@@ -127,13 +131,24 @@ def seeds(name):
         "GPTQ": lambda: quantised("gptq-3bit-act-order"),
         "packed rows": lambda: quantised("compressed-pack-int4-zeros"),
         "torchao in a pickle": lambda: quantised("torchao-int4-group-bin"),
+        "flax": lambda: fixture("flax/save_checkpoint/checkpoint_100"),
+        "flax chunked": lambda: fixture("flax/chunked/step_100.msgpack"),
+        "flax shards": lambda: {
+            f"step_100/{path.name}": path.read_bytes()
+            for path in (FIXTURES / "flax" / "shards" / "step_100").iterdir()
+        },
+        "pickled protocol 2": lambda: fixture("flax/fortran_2/step_100.pickle"),
+        "pickled protocol 4": lambda: fixture("flax/numpy_4/step_100.pkl"),
+        "pickled protocol 5": lambda: fixture("flax/fortran_5/step_100.pickle"),
+        "pickled jax": lambda: fixture("flax/jax_tuple/step_100.pkl"),
     }[name]()
 
 
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
     "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced",
-    "float8 in blocks", "nf4", "GPTQ", "packed rows", "torchao in a pickle",
+    "float8 in blocks", "nf4", "GPTQ", "packed rows", "torchao in a pickle", "flax", "flax chunked",
+    "flax shards", "pickled protocol 2", "pickled protocol 4", "pickled protocol 5", "pickled jax",
 ]  # fmt: skip
 
 place = st.integers(0, 2**20)
@@ -274,10 +289,10 @@ def test_damaged_distributed_checkpoints(tmp_path, cases):
 
 
 @pytest.mark.parametrize("cases", [30, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["ocdbt", "zarr"])
+@pytest.mark.parametrize("kind", ["orbax/ocdbt", "orbax/zarr", "flax/t5x", "flax/nnx_pure"])
 def test_damaged_orbax_checkpoints(tmp_path, cases, kind):
     pytest.importorskip("tensorstore")
-    source = next((FIXTURES / "orbax" / kind).iterdir())
+    source = next((FIXTURES / kind).iterdir())
     files = {str(p.relative_to(source)): p.read_bytes() for p in source.rglob("*") if p.is_file()}
     counter = iter(range(10**9))
 

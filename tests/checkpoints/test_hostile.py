@@ -13,7 +13,9 @@ from .hostile import (
     folders,
     gguf_files,
     llama_files,
+    msgpack_files,
     names,
+    pickled_arrays,
     pickles,
     quantised_files,
     shard_indexes,
@@ -24,7 +26,7 @@ from .hostile import safetensors_files as safetensors_cases
 from .hostile.case import CASES, SLOW
 
 MODULES = (archives, dcp_folders, folders, gguf_files, llama_files, names, pickles, tables, zarr_folders)
-MODULES = (*MODULES, quantised_files, safetensors_cases, shard_indexes)
+MODULES = (*MODULES, quantised_files, safetensors_cases, shard_indexes, msgpack_files, pickled_arrays)
 MOST_SECONDS, MOST_BYTES, MOST_LINES, LONGEST = 20, 500_000_000, 3, 500
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("gguf")  # an extra, which also judges
+pytest.importorskip("msgpack")
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks", "quantised",
+    "ranks", "quantised", "flax", "pickled arrays",
 )  # fmt: skip
 
 

@@ -34,6 +34,16 @@ def add_file(name: str, file: str, content: Callable[[], bytes], says: str = "",
 
 SLOW = frozenset(
     (
+        "arrays: a million small arrays",
+        "arrays: a tuple of trees shared",
+        "arrays: an array shared 2^20 times",
+        "arrays: nested 100,000 deep",
+        "arrays: one array under 250,000 names",
+        "msgpack: 120,000 chunks",
+        "msgpack: 250,000 arrays",
+        "msgpack: 400,000 empty maps",
+        "msgpack: many lists of many",
+        "msgpack: names of ten megabytes",
         "dcp: 1,000 tensors in one place",
         "dcp: 5,000 keys that share 5,000 chunks",
         "dcp: metadata of ten million marks",

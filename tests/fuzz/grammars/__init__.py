@@ -7,8 +7,9 @@ from .quantised_mutants import QUANTISED
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
 from .torch_mutants import LEGACY, ZIP
+from .tree_mutants import FLAX, PICKLES
 
 GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar
-    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, QUANTISED)
+    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, QUANTISED, FLAX, PICKLES)
 }

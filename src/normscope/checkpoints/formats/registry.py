@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import Checkpoint, File, Folder
 from normscope.checkpoints.formats.dcp import is_dcp, open_dcp
+from normscope.checkpoints.formats.flax.flax_files import is_flax, open_flax
 from normscope.checkpoints.formats.gguf import is_gguf, open_gguf
 from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
@@ -38,13 +39,16 @@ class FileFormat:
 
 _GIT_LFS = b"version https://git-lfs"
 
+_PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+
 FORMATS = (
     FileFormat("safetensors", (".safetensors",), is_safetensors, open_safetensors),
     FileFormat("PyTorch", (".pt", ".pth", ".bin", ".ckpt"), is_torch_zip, open_torch_zip),
-    FileFormat("PyTorch (legacy pickle)", (".pt", ".pth", ".bin", ".ckpt", ".pkl"), is_pickle, open_legacy),
+    FileFormat("PyTorch (legacy pickle)", _PICKLES, is_pickle, open_legacy),
     FileFormat("NumPy .npz", (".npz",), is_npz, open_npz),
     FileFormat("GGUF", (".gguf",), is_gguf, open_gguf),
     FileFormat("llama2.c", (".bin",), is_llama2c, open_llama2c),
+    FileFormat("Flax (msgpack)", (".msgpack",), is_flax, open_flax),
 )
 
 
@@ -96,7 +100,7 @@ def file_suffixes() -> tuple[str, ...]:
 
 def known_formats() -> str:
     """The names of all formats, as a list in a sentence."""
-    grouped = ("sharded safetensors and PyTorch", "TensorFlow (.index with .data files)")
+    grouped = ("sharded safetensors, PyTorch and Flax", "TensorFlow (.index with .data files)")
     return ", ".join([*(f.name for f in file_formats()), *grouped, *(f.name for f in folder_formats())])
 
 

@@ -27,7 +27,8 @@ from normscope.remarks import LeftOut
 from normscope.words import natural_key, some
 
 # A folder often contains one model in several formats; the first of these names is used.
-_PREFERRED = ("model", "pytorch_model", "consolidated.00", "consolidated", "diffusion_pytorch_model")
+_PREFERRED: tuple[str, ...] = ("model", "pytorch_model", "consolidated.00", "consolidated")
+_PREFERRED += ("diffusion_pytorch_model", "flax_model", "diffusion_flax_model")
 
 
 @dataclass(frozen=True)

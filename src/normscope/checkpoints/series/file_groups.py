@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.flax.flax_files import open_flax_shards, open_indexed_flax
 from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.quantised.beside_config import read_quantization_config
 from normscope.checkpoints.formats.quantised.schemes import dequantised
@@ -22,12 +23,12 @@ from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.remarks import LeftOut
 
 _STATE_LIMIT = 50_000_000
-_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
-_INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
+_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth|msgpack)$")
+_INDEX = re.compile(r"^(.+)\.(safetensors|bin|msgpack)\.index\.json$")
 
 IGNORED = re.compile(
     r"^(\..*|readme.*|licen[cs]e.*|tokenizer.*|vocab.*|merges.*|latest|checkpoint"
-    r"|optim(izer)?(_[^/]*)?\.(pt|pth|bin|safetensors)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
+    r"|(optim(izer)?|opt_state)(_[^/]*)?\.(pt|pth|bin|safetensors|msgpack)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
     r"|(recipe|extra|trainer|training)_state(_[^/]*)?\.(pt|pth|bin|th)|distrib_optim\.pt"
     r"|training_args\.bin|rng_state.*\.(pt|pth)|scaler\.pt|random_states.*\.pkl|events\.out\.tfevents.*"
     r"|.*\.data-[0-9]{5}-of-[0-9]{5}|__pycache__/|runs/|logs?/|wandb/|optim(izer)?(_[^/]*)?/)$",
@@ -37,7 +38,7 @@ IGNORED = re.compile(
 
 _OTHER_SUFFIX = re.compile(
     r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
-    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|h5|onnx|tiktoken|metadata|meta)$",
+    r"|model|db|sqlite|png|lock|tmp|part|incomplete|h5|onnx|tiktoken|metadata|meta)$",
     re.IGNORECASE,
 )
 """Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
@@ -155,8 +156,12 @@ def _find_indexed(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]
     return found
 
 
+_INDEXED = {"safetensors": open_sharded, "msgpack": open_indexed_flax}
+_SHARDED = {"safetensors": open_shards, "msgpack": open_flax_shards}
+
+
 def _index_opener(folder: Folder, name: str, kind: str) -> Callable[[], Checkpoint]:
-    return lambda: (open_sharded if kind == "safetensors" else open_sharded_bin)(folder, name)
+    return lambda: _INDEXED.get(kind, open_sharded_bin)(folder, name)
 
 
 def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
@@ -178,7 +183,7 @@ def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> C
                 f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} were found. "
                 "Copy the others too."
             )
-        return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)
+        return _SHARDED.get(kind, open_bin_shards)(folder, files)
 
     return opener
 

@@ -20,8 +20,10 @@ from normscope.checkpoints.formats.torch.archives import (
     unpickle_in,
 )
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
+from normscope.checkpoints.formats.torch.pickled_arrays import PickledArrays
+from normscope.checkpoints.formats.torch.pickled_trees import find_tree
 from normscope.checkpoints.formats.torch.records import TensorRecord
-from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model
+from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model, refuse_hostile
 from normscope.checkpoints.storage import zips
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.words import some
@@ -35,8 +37,14 @@ def open_torch_zip(file: File) -> Checkpoint:
 
 
 def open_legacy(file: File) -> Checkpoint:
-    """Open the model in a file of torch.save before 1.6, or with the old serialisation."""
-    return open_models([_read_legacy(file)])
+    """Open the model in a file of torch.save before 1.6, or with the old serialisation; or a pickled tree."""
+    found = read_legacy(file)
+    refuse_hostile(found.pickle, file.name)
+    if arrays := PickledArrays(file, found.pickle):
+        checkpoint = open_models([(file, find_tree(found.pickle, file.name), arrays.locate)])
+        checkpoint.format = "pickle"
+        return checkpoint
+    return open_models([(file, find_model(found.pickle, file.name), found.locate)])
 
 
 def open_sharded_bin(folder: Folder, index_name: str) -> Checkpoint:

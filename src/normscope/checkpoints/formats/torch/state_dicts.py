@@ -73,7 +73,7 @@ class ModelState:
 
 def find_model(pickle: Pickle, where: str) -> ModelState:
     """Find the model in an unpickled value; UnknownFormat if there is none."""
-    _refuse_hostile(pickle, where)
+    refuse_hostile(pickle, where)
     try:
         with one_walk():
             state = _collect(pickle.value)
@@ -86,7 +86,7 @@ def find_model(pickle: Pickle, where: str) -> ModelState:
 
 
 def _collect(root: Any) -> ModelState:
-    state = ModelState(step=_find_step(root))
+    state = ModelState(step=find_step(root))
     visitor = LeafVisitor()
     for path, value in visitor.leaves(_unwrap(root, state)):
         _take(state, _dotted(path), value)
@@ -234,7 +234,8 @@ def _strings(value: Any) -> set[str]:
     return {each for each in listed if isinstance(each, str)}
 
 
-def _find_step(root: Any) -> int | TensorRecord | None:
+def find_step(root: Any) -> int | TensorRecord | None:
+    """The training step beside the model, as a number or as a tensor that holds it."""
     entries = dict(children(root)) if is_mapping(root) else {}
     step = _step_among(entries)
     if step is not None:
@@ -266,7 +267,8 @@ def _refuse_placeholders(state: ModelState, where: str) -> None:
         )
 
 
-def _refuse_hostile(pickle: Pickle, where: str) -> None:
+def refuse_hostile(pickle: Pickle, where: str) -> None:
+    """UnsafeCheckpoint if a pickle names a function that only an attack would call."""
     if named := next(filter(is_hostile, pickle.globals), None):
         raise UnsafeCheckpoint(
             f"{where} would call {str(named)[:100]} when loaded, which no checkpoint needs to do. "
@@ -289,7 +291,7 @@ def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
 
 
 def _is_harmless(function: Global) -> bool:
-    return function.module.startswith("torch.") or function.module in ("torch", "collections")
+    return function.module.startswith("torch.") or function.module in ("torch", "collections", "numpy")
 
 
 def is_hostile(function: Global) -> bool:

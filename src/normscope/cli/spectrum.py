@@ -48,8 +48,8 @@ def spectrum(
     """
     from normscope.weights.scan.scan import ScanConfig
     from normscope.weights.spectrum.spectra_table import spectra_table
-    from normscope.weights.spectrum.spectrum import SpectrumConfig
     from normscope.weights.spectrum.spectrum import spectrum as measure
+    from normscope.weights.spectrum.spectrum_config import SpectrumConfig
 
     scan = ScanConfig(
         steps=step_numbers(read["steps"]),

@@ -20,7 +20,10 @@ PLUS_ONE = "rms+1"
 
 @dataclass(frozen=True)
 class LogitBounds:
-    """A bound for each head, times the scale; none if `why` says why. `normed` if queries or keys are."""
+    """A bound for each head before the scale, NaN for one with NaN; none if `why` says why.
+
+    `normed` says whether queries or keys pass through norms of their own.
+    """
 
     values: Sequence[float]
     why: str
@@ -56,7 +59,8 @@ def _bound(heads: HeadMatrices, head: int, norm: NormOutput, rotary: bool) -> fl
     query, key = (
         norm.folded(matrices[i], bias[i] if bias is not None else None) for matrices, bias, i in sides
     )
-    return logit_bound(query, key, rotary)
+    finite = all(np.isfinite(part).all() for side in (query, key) for part in side)
+    return logit_bound(query, key, rotary) if finite else float("nan")
 
 
 def _norm_before(

@@ -6,6 +6,7 @@ for ov, and `part` the number of the head.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +147,10 @@ class _HeadDetail:
         bounds = self.bounds
         if bounds is None or not bounds.values:
             return found | {"logit_bound": None, "no_bound": bounds.why if bounds else ""}
-        return found | {"logit_bound": bounds.values[head] * self.scale, "qk_norm": bounds.normed}
+        bound = bounds.values[head] * self.scale
+        if not math.isfinite(bound):
+            return found | {"logit_bound": None, "no_bound": "the norm before it, or a bias, is not finite"}
+        return found | {"logit_bound": bound, "qk_norm": bounds.normed}
 
 
 def _largest(matrix: Matrix) -> float:

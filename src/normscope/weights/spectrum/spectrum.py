@@ -3,90 +3,31 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from normscope.anatomy import in_scope
 from normscope.checkpoints.series.series import CheckpointSource
 from normscope.errors import UsageError
-from normscope.option_checks import check_integer, check_kind, check_progress
+from normscope.option_checks import check_kind, check_progress
 from normscope.progress import Progress, silent
-from normscope.rows import MeasureRow, SpectrumRow
+from normscope.rows import SpectrumRow
 from normscope.run import Run, TensorRow
 from normscope.table import Table
-from normscope.weights.heads.attention_facts import AttentionSettings, HeadOptions
-from normscope.weights.scan.plugin_measures import MeasuredStage
+from normscope.weights.heads.attention_facts import AttentionSettings
 from normscope.weights.scan.scan import ScanConfig, scan_series
-from normscope.weights.spectra.krylov_values import KrylovOptions
-from normscope.weights.spectra.matrix_spectrum import SpectrumOptions
-from normscope.weights.spectrum.head_tasks import HEAD_KINDS, HeadTask, head_measures, head_notes, head_tasks
-from normscope.weights.spectrum.matrix_parts import has_matrices
+from normscope.weights.spectrum.head_tasks import HEAD_KINDS, head_notes
+from normscope.weights.spectrum.spectrum_config import KINDS, SpectrumConfig, head_options
 from normscope.weights.spectrum.spectrum_figures import UNMEASURED
+from normscope.weights.spectrum.spectrum_recorder import SpectrumRecorder
 from normscope.weights.spectrum.spectrum_sources import MeasuredSource, find_source
-from normscope.weights.spectrum.spectrum_tasks import KINDS as MATRIX_KINDS
-from normscope.weights.spectrum.spectrum_tasks import WEIGHTS, SpectrumTask, missing_tasks
 
 if TYPE_CHECKING:
     from torch import nn
 
 RUN_FILE = "run.db"
-FLUSH_SECONDS = 1.0  # measured matrices wait at most this long to be written
-SETTINGS = "spectrum-settings"
-HEAD_SETTINGS = "spectrum-heads"
-KINDS = (*MATRIX_KINDS, *HEAD_KINDS)
-MEASURES = {
-    "spectral-norm": "spectral_norm",
-    "stable-rank": "stable_rank",
-    "effective-rank": "effective_rank",
-    "nuclear-norm": "nuclear_norm",
-    "alpha": "alpha",
-}
-"""Measures of a run that spectra of weights give, by the column they are read from."""
-
-
-@dataclass(frozen=True)
-class SpectrumConfig:
-    """What is measured of which matrices.
-
-    `of` are kinds: weights, update (since the checkpoint before), growth (since the first), and of each
-    attention head qk and ov. Embeddings and output heads are left out unless `scope` is "all". `exact`
-    computes all singular values of large matrices too. `top` is how many of the largest are kept. `scan`
-    says how the series is read. `heads`, `kv_heads` and `qkv_order` ("blocks" or "groups") say what no
-    config.json beside the checkpoints says about attention heads.
-
-    >>> ns.SpectrumConfig(of=("weights", "growth")).top
-    32
-    """
-
-    of: Sequence[str] = (WEIGHTS,)
-    scope: str = "body"
-    exact: bool = False
-    top: int = 32
-    seed: int = 0
-    scan: ScanConfig | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    qkv_order: str | None = None
-
-    def __post_init__(self) -> None:
-        unknown = [kind for kind in self.of if kind not in KINDS]
-        if isinstance(self.of, str) or unknown or not self.of:
-            raise UsageError(f"of must be a list of {', '.join(KINDS)}; got {self.of!r}")
-        object.__setattr__(self, "of", tuple(kind for kind in KINDS if kind in self.of))
-        object.__setattr__(self, "top", check_integer("top", self.top, 1))
-        object.__setattr__(self, "seed", check_integer("seed", self.seed))
-        check_kind("exact", self.exact, bool, "True or False")
-        if _head_options(self) != HeadOptions() and not set(self.of) & set(HEAD_KINDS):
-            raise UsageError("heads, kv_heads and qkv_order are for of=qk or ov; leave them out")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a row depends on; with others it is measured again."""
-        return {"exact": self.exact, "top": self.top, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -189,10 +130,10 @@ def spectrum(
 def _measured(
     found: MeasuredSource, run: str | os.PathLike[str], config: SpectrumConfig, progress: Progress
 ) -> Spectra:
-    settings = AttentionSettings(found.document, _head_options(config))
+    settings = AttentionSettings(found.document, head_options(config))
     if set(config.of) & set(HEAD_KINDS):
         settings.check()
-    recorder = _Recorder(config, settings, progress)
+    recorder = SpectrumRecorder(config, settings, progress)
     scan_series(found.series, run, config.scan or ScanConfig(), progress, more=recorder.measure)
     with Run(run) as opened:
         return replace(recorded_spectra(opened, config.of), run=Path(run))
@@ -220,81 +161,3 @@ def recorded_spectra(run: Run, kinds: Sequence[str] = KINDS) -> Spectra:
 
 def _note(row: SpectrumRow) -> str:
     return str((row.detail or {}).get("note"))
-
-
-class _Recorder:
-    """Measures what is missing, and writes it as it is finished."""
-
-    def __init__(self, config: SpectrumConfig, settings: AttentionSettings, progress: Progress) -> None:
-        self._config, self._settings, self._progress = config, settings, progress
-        self._rows: list[SpectrumRow] = []
-
-    def measure(self, run: Run, stages: Sequence[MeasuredStage]) -> None:
-        """Measure every stage; call it while the checkpoints are open."""
-        self._forget_others(run)
-        tasks = [task for stage in stages for task in self._tasks(run, stage)]
-        total, done = sum(task.cost for task in tasks), 0
-        flushed = time.monotonic()
-        try:
-            for task in tasks:
-                for rows in task.measure():
-                    self._rows += rows
-                    done += task.step_cost
-                    self._progress(done, total, f"spectra of {task.row.name}")
-                    if time.monotonic() - flushed > FLUSH_SECONDS:
-                        self._flush(run)
-                        flushed = time.monotonic()
-        finally:
-            self._flush(run)
-
-    def _tasks(self, run: Run, stage: MeasuredStage) -> list[SpectrumTask | HeadTask]:
-        known = {row.id: row for row in run.tensors()}  # some may have turned out to be copies
-        alive = [known[row.id] for row in stage.rows if known[row.id].tied_to is None]
-        chosen = in_scope(alive, self._config.scope, lambda row: (row.role, row.shape))
-        rows = [row for row in chosen if has_matrices(row)]
-        kinds = [kind for kind in self._config.of if kind in MATRIX_KINDS]
-        heads = [kind for kind in self._config.of if kind in HEAD_KINDS]
-        return [
-            *missing_tasks(run, stage, rows, kinds, _options(self._config)),
-            *(head_tasks(run, stage, heads, self._settings, self._config.top) if heads else ()),
-        ]
-
-    def _forget_others(self, run: Run) -> None:
-        """Delete spectra that were measured in another way."""
-        before = run.artifacts(SETTINGS).get("", self._config.settings)
-        with run.transaction():
-            if before != self._config.settings:
-                run.delete_rows("spectrum", "1")
-            run.set_artifact(SETTINGS, "", self._config.settings)
-            if set(self._config.of) & set(HEAD_KINDS):
-                if run.artifacts(HEAD_SETTINGS).get("", self._settings.recorded) != self._settings.recorded:
-                    run.delete_rows("spectrum", "kind IN ('qk', 'ov')")
-                run.set_artifact(HEAD_SETTINGS, "", self._settings.recorded)
-
-    def _flush(self, run: Run) -> None:
-        if not self._rows:
-            return
-        with run.transaction():
-            run.write(self._rows)
-            run.write(
-                [*(row for each in self._rows for row in _as_measures(each)), *head_measures(self._rows)]
-            )
-        self._rows.clear()
-
-
-def _head_options(config: SpectrumConfig) -> HeadOptions:
-    return HeadOptions(config.heads, config.kv_heads, config.qkv_order)
-
-
-def _options(config: SpectrumConfig) -> SpectrumOptions:
-    return SpectrumOptions(exact=config.exact, top=config.top, krylov=KrylovOptions(seed=config.seed))
-
-
-def _as_measures(row: SpectrumRow) -> list[MeasureRow]:
-    """What fits and figures read like any other measure: figures of whole tensors."""
-    if row.kind != WEIGHTS or row.part >= 0:
-        return []
-    return [
-        MeasureRow(row.step, row.tensor, name, getattr(row, column), row.stage)
-        for name, column in MEASURES.items()
-    ]

@@ -20,7 +20,7 @@ EXAMPLES = (
     "normscope spectrum checkpoints/",
     "normscope spectrum checkpoints/ --of growth --by role",
     "normscope spectrum checkpoints/ --of weights --of update --exact",
-    "normscope spectrum gpt2 --of qk --of ov",
+    "normscope spectrum openai-community/gpt2 --of qk --of ov",
 )
 MOST_ROWS = 60  # lines of a table of tensors; --json has them all
 

@@ -28,8 +28,8 @@ TopValues = Annotated[int, option("--top", "N", "Largest singular values to keep
 
 
 def head_counts(
-    heads: Annotated[
-        int | None, option("--heads", "N", "Attention heads, if no config.json says it.", min=1)
+    query_heads: Annotated[
+        int | None, option("--query-heads", "N", "Attention heads, if no config.json says it.", min=1)
     ] = None,
     kv_heads: Annotated[
         int | None, option("--kv-heads", "M", "Heads of keys and values, if they are fewer.", min=1)

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import normscope as ns
 from normscope.errors import UsageError
 from tests.cli.calling import call, call_json
+from tests.weights.test_spectrum import save
 
 WIDTH, HEADS, KEY_HEADS = 32, 4, 2
 CONFIG = {"model_type": "llama", "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS}
@@ -28,11 +28,6 @@ def state(step, seed=0):
             weights[f"{prefix}.self_attn.{name}_proj.weight"] = drawn
         weights[f"{prefix}.input_layernorm.weight"] = torch.rand(WIDTH, generator=random) + 0.5
     return weights
-
-
-def save(folder, step, weights):
-    folder.mkdir(exist_ok=True)
-    save_file(weights, folder / f"step_{step}.safetensors")
 
 
 @pytest.fixture
@@ -136,12 +131,12 @@ def test_a_changed_checkpoint_is_measured_again(series, tmp_path):
 
 def test_without_a_count_of_heads_nothing_is_guessed(series, tmp_path):
     (series / "config.json").unlink()
-    with pytest.raises(UsageError, match=r"number of attention heads is not known.*--heads N"):
+    with pytest.raises(UsageError, match=r"number of attention heads is not known.*--query-heads N"):
         ns.spectrum(series, tmp_path / "run.db", of=["qk"])
     assert not (tmp_path / "run.db").exists()
     done = call("spectrum", series, "--of", "qk", "--run", tmp_path / "run.db")
-    assert (done.code, "--heads N" in done.stderr) == (2, True)
-    found = ns.spectrum(series, tmp_path / "run.db", of=["qk"], heads=HEADS)
+    assert (done.code, "--query-heads N" in done.stderr) == (2, True)
+    found = ns.spectrum(series, tmp_path / "run.db", of=["qk"], query_heads=HEADS)
     first = found.rows[0]
     wanted = np.linalg.norm(products(state(100), 0)[0], 2)
     assert first.spectral_norm == pytest.approx(wanted, rel=1e-6)
@@ -153,11 +148,11 @@ def test_without_a_count_of_heads_nothing_is_guessed(series, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"heads": 3}, "multiple|contradicts"),
-        ({"heads": 4, "kv_heads": 4}, r"4 parts of 8 were expected"),
-        ({"heads": 0}, "heads must be an integer"),
-        ({"kv_heads": 2}, "need heads"),
-        ({"heads": 4, "qkv_order": "mixed"}, "qkv_order must be blocks or groups"),
+        ({"query_heads": 3}, "multiple|contradicts"),
+        ({"query_heads": 4, "kv_heads": 4}, r"4 parts of 8 were expected"),
+        ({"query_heads": 0}, "query_heads must be an integer"),
+        ({"kv_heads": 2}, "need query_heads"),
+        ({"query_heads": 4, "qkv_order": "mixed"}, "qkv_order must be blocks or groups"),
     ],
 )
 def test_counts_that_do_not_fit_are_refused_or_said(series, tmp_path, options, says):
@@ -174,13 +169,13 @@ def test_counts_that_do_not_fit_are_refused_or_said(series, tmp_path, options, s
 
 
 def test_a_count_that_contradicts_the_config_is_refused(series, tmp_path):
-    with pytest.raises(UsageError, match="--heads 8 contradicts the config, which says 4"):
-        ns.spectrum(series, tmp_path / "run.db", of=["qk"], heads=8)
+    with pytest.raises(UsageError, match="--query-heads 8 contradicts the config, which says 4"):
+        ns.spectrum(series, tmp_path / "run.db", of=["qk"], query_heads=8)
 
 
 def test_options_of_heads_without_heads_are_refused():
     with pytest.raises(UsageError, match="are for of=qk or ov"):
-        ns.SpectrumConfig(heads=4)
+        ns.SpectrumConfig(query_heads=4)
 
 
 def test_nan_in_one_head_is_said_and_the_other_heads_go_on(series, tmp_path):
@@ -203,7 +198,7 @@ def test_zero_and_rank_one_heads(tmp_path, scale):
         matrix = weights[name.format(0)]
         weights[name.format(0)] = scale * torch.ones_like(matrix)
     save(tmp_path / "series", 100, weights)
-    row = ns.spectrum(tmp_path / "series", of=["qk"], heads=HEADS).rows[0]
+    row = ns.spectrum(tmp_path / "series", of=["qk"], query_heads=HEADS).rows[0]
     assert row.spectral_norm == pytest.approx(scale * 8 * 32 / 8**0.5)
     assert row.stable_rank == (pytest.approx(1) if scale else None)
 
@@ -212,17 +207,22 @@ def test_a_fused_matrix_in_an_unknown_order_needs_it(tmp_path):
     fused = torch.randn(96, 32, generator=torch.Generator().manual_seed(0))
     out = torch.randn(32, 32, generator=torch.Generator().manual_seed(1))
     save(tmp_path / "s", 1, {"h.0.attn.query_key_value.weight": fused, "h.0.attn.dense.weight": out})
-    plain = ns.spectrum(tmp_path / "s", of=["qk"], heads=4)
+    plain = ns.spectrum(tmp_path / "s", of=["qk"], query_heads=4)
     assert any("unknown order" in note and "--qkv-order" in note for note in plain.notes)
     query, key = fused.double().numpy()[:8], fused.double().numpy()[32:40]
-    blocks = ns.spectrum(tmp_path / "s", config=ns.SpectrumConfig(of=["qk"], heads=4, qkv_order="blocks"))
+    blocks = ns.spectrum(
+        tmp_path / "s", config=ns.SpectrumConfig(of=["qk"], query_heads=4, qkv_order="blocks")
+    )
     assert blocks.rows[0].spectral_norm == pytest.approx(np.linalg.norm(query.T @ key / 8**0.5, 2), rel=1e-6)
     key = fused.double().numpy()[8:16]
-    groups = ns.spectrum(tmp_path / "s", config=ns.SpectrumConfig(of=["qk"], heads=4, qkv_order="groups"))
+    groups = ns.spectrum(
+        tmp_path / "s", config=ns.SpectrumConfig(of=["qk"], query_heads=4, qkv_order="groups")
+    )
     assert groups.rows[0].spectral_norm == pytest.approx(np.linalg.norm(query.T @ key / 8**0.5, 2), rel=1e-6)
-    wrong = ns.SpectrumConfig(of=["qk"], heads=4, kv_heads=2, qkv_order="blocks")
+    wrong = ns.SpectrumConfig(of=["qk"], query_heads=4, kv_heads=2, qkv_order="blocks")
     assert any(
-        "check --heads and --kv-heads" in note for note in ns.spectrum(tmp_path / "s", config=wrong).notes
+        "check --query-heads and --kv-heads" in note
+        for note in ns.spectrum(tmp_path / "s", config=wrong).notes
     )
 
 
@@ -230,11 +230,11 @@ def test_a_square_parameter_whose_input_side_is_not_known_is_refused(tmp_path):
     random = torch.Generator().manual_seed(0)
     names = ("q_proj", "k_proj", "v_proj", "o_proj")
     save(tmp_path / "s", 1, {f"h.0.attn.{n}": torch.randn(16, 16, generator=random) for n in names})
-    found = ns.spectrum(tmp_path / "s", of=["qk"], heads=4)
+    found = ns.spectrum(tmp_path / "s", of=["qk"], query_heads=4)
     assert any("does not say which side is the input" in note for note in found.notes)
     stored = {f"h.0.attn.{n}.kernel": torch.randn(16, 16, generator=random) for n in names}
     save(tmp_path / "kernels", 1, stored)
-    row = ns.spectrum(tmp_path / "kernels", of=["qk"], heads=4).rows[0]
+    row = ns.spectrum(tmp_path / "kernels", of=["qk"], query_heads=4).rows[0]
     query, key = (stored[f"h.0.attn.{n}.kernel"].double().numpy()[:, :4] for n in ("q_proj", "k_proj"))
     assert row.spectral_norm == pytest.approx(np.linalg.norm(query @ key.T / 2, 2), rel=1e-6)
 
@@ -246,14 +246,14 @@ def test_latent_attention_is_said_and_not_measured(tmp_path):
         tmp_path / "s", 1,
         {f"model.layers.0.self_attn.{n}.weight": torch.randn(16, 16, generator=random) for n in names},
     )  # fmt: skip
-    found = ns.spectrum(tmp_path / "s", of=["qk"], heads=4)
+    found = ns.spectrum(tmp_path / "s", of=["qk"], query_heads=4)
     assert found.rows == ()
     assert any("multi-head latent attention" in note for note in found.notes)
 
 
 def test_a_model_without_attention_is_said(tmp_path):
     save(tmp_path / "s", 1, {"h.0.mlp.up_proj.weight": torch.ones(16, 8)})
-    found = ns.spectrum(tmp_path / "s", of=["qk"], heads=4)
+    found = ns.spectrum(tmp_path / "s", of=["qk"], query_heads=4)
     assert found.notes == ("no qk: no attention was found among the tensors",)
 
 
@@ -268,7 +268,7 @@ def test_orthogonal_factors_change_nothing_and_scaling_scales(tmp_path):
     for folder, each in (("a", weights), ("b", other), ("c", doubled)):
         save(tmp_path / folder, 1, each)
     first, second, third = (
-        ns.spectrum(tmp_path / folder, of=["qk", "ov"], heads=HEADS).rows for folder in "abc"
+        ns.spectrum(tmp_path / folder, of=["qk", "ov"], query_heads=HEADS).rows for folder in "abc"
     )
     for a, b, c in zip(first, second, third, strict=True):
         assert b.detail["top"] == pytest.approx(a.detail["top"], rel=1e-5)

@@ -29,6 +29,28 @@ def configs():
         "gemma3": hf.Gemma3TextConfig(
             **WIDE, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=5, **ENDS
         ),
+        "gemma2": hf.Gemma2Config(
+            **WIDE, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=5, attn_logit_softcapping=None,
+            **ENDS,
+        ),
+        "gptj": hf.GPTJConfig(
+            n_layer=2, n_head=4, n_embd=32, vocab_size=40, n_positions=64, rotary_dim=4, **ENDS
+        ),
+        "mistral": hf.MistralConfig(**WIDE, num_key_value_heads=2, **ENDS),
+        "mixtral": hf.MixtralConfig(**WIDE, num_key_value_heads=2, num_local_experts=2, **ENDS),
+        "qwen2-moe": hf.Qwen2MoeConfig(
+            **WIDE, num_key_value_heads=2, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+            shared_expert_intermediate_size=16, **ENDS,
+        ),
+        "qwen3-moe": hf.Qwen3MoeConfig(
+            **WIDE, num_key_value_heads=2, head_dim=8, num_experts=2, num_experts_per_tok=1,
+            moe_intermediate_size=16, **ENDS,
+        ),
+        "persimmon": hf.PersimmonConfig(**WIDE, qk_layernorm=False, **ENDS),
+        "mpt": hf.MptConfig(d_model=32, n_heads=4, n_layers=2, max_seq_len=64, vocab_size=40, **ENDS),
+        "modernbert": hf.ModernBertConfig(
+            **WIDE, cls_token_id=0, sep_token_id=1, pad_token_id=2, bos_token_id=0, eos_token_id=1
+        ),
         "phi": hf.PhiConfig(**WIDE, partial_rotary_factor=0.5, **ENDS),
         "phi3": hf.Phi3Config(**WIDE, num_key_value_heads=2, **ENDS),
         "bloom": hf.BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4, **ENDS),

@@ -27,7 +27,7 @@ SCALED_ROTATIONS = ("yarn", "longrope", "su")
 """Rotations that also make queries and keys longer."""
 UNKNOWN_HEADS = (
     "the number of attention heads is not known: no config.json beside the checkpoints says it, and shapes "
-    "cannot; give it with --heads N, and --kv-heads M if keys and values have fewer (heads, kv_heads)"
+    "cannot; give it with --query-heads N (query_heads), and --kv-heads M if keys and values have fewer"
 )
 NESTED = {"text": "text_config", "vision": "vision_config", "audio": "audio_config"}
 
@@ -44,11 +44,11 @@ class HeadOptions:
         for name in ("heads", "key_heads"):
             value = getattr(self, name)
             if value is not None:
-                check_integer("heads" if name == "heads" else "kv_heads", value, 1)
+                check_integer("query_heads" if name == "heads" else "kv_heads", value, 1)
         if self.order not in (None, *ORDERS):
             raise UsageError(f"qkv_order must be {' or '.join(ORDERS)}; got {self.order!r}")
         if self.heads is None and (self.key_heads is not None or self.order is not None):
-            raise UsageError("kv_heads and qkv_order need heads (--heads N): the number of query heads")
+            raise UsageError("kv_heads and qkv_order need query_heads (--query-heads N)")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class AttentionSettings:
         """The facts of a layer; a MatrixError says what is missing."""
         document = self._of_component(component)
         heads = _count(document, (f"{component}_attention_heads", *HEADS), "heads")
-        heads = _agreed(heads, self.options.heads, "heads")
+        heads = _agreed(heads, self.options.heads, "query-heads")
         if heads is None:
             raise MatrixError(UNKNOWN_HEADS)
         key_heads = _agreed(_key_heads(document, heads), self.options.key_heads, "kv-heads")
@@ -190,7 +190,7 @@ def _why_no_bound(document: Mapping[str, Any], family: Mapping[str, Any]) -> str
         return f"which norm comes before the attention of {document.get('model_type')} is not known"
     for key, value in family.get("only", {}).items():
         if document.get(key) != value:
-            return f"its {key} is {document.get(key)!r}: attention does not read the output of a norm"
+            return f"its {key} is {document.get(key)!r}, and one is known only where it is {value!r}"
     if _rotations(document) & set(SCALED_ROTATIONS):
         return "its rotary embeddings may also lengthen queries and keys"
     if document.get("position_embedding_type") not in (None, "absolute"):

@@ -162,7 +162,7 @@ class _Fused:
         if key_heads < 1 or (facts.heads + 2 * key_heads) * size != len(whole):
             raise MatrixError(
                 f"{name} has {len(whole)} rows, which are not {facts.heads} heads of queries and 2 · "
-                f"{key_heads} of keys and values, of {size} rows each: check --heads and --kv-heads"
+                f"{key_heads} of keys and values, of {size} rows each: check --query-heads and --kv-heads"
             )
         return cls(facts.heads, key_heads, size, order)
 

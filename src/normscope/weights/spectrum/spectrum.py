@@ -92,7 +92,7 @@ def spectrum(
     *,
     of: Sequence[str] | None = None,
     exact: bool | None = None,
-    heads: int | None = None,
+    query_heads: int | None = None,
     kv_heads: int | None = None,
     progress: Progress = silent,
 ) -> Spectra:
@@ -100,9 +100,9 @@ def spectrum(
 
     `source` is what `ns.scan` takes, a hub id, `my_model.py:build` or a live module. `run` is the run file:
     run.db unless another is given; of one model alone, none. The series is scanned first, if it has not
-    been. `of`, `exact`, `heads` and `kv_heads` are explained in SpectrumConfig; give them or a `config`.
-    `progress` is called with (elements done, elements in all, note). Matrices that the run file already has
-    are not measured again.
+    been. `of`, `exact`, `query_heads` and `kv_heads` are explained in SpectrumConfig; give them or a
+    `config`. `progress` is called with (elements done, elements in all, note). Matrices that the run file
+    already has are not measured again.
 
     >>> import numpy as np, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -115,7 +115,7 @@ def spectrum(
     check_progress(progress)
     if run is not None:
         check_kind("run", run, (str, os.PathLike), "the path of a run file")
-    keywords = (("of", of), ("exact", exact), ("heads", heads), ("kv_heads", kv_heads))
+    keywords = (("of", of), ("exact", exact), ("query_heads", query_heads), ("kv_heads", kv_heads))
     given: dict[str, Any] = {name: value for name, value in keywords if value is not None}
     if config is not None and given:
         raise UsageError(f"give {' and '.join(given)} in the SpectrumConfig or as a keyword, not both")

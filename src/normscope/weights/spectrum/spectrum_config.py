@@ -24,7 +24,7 @@ class SpectrumConfig:
     `of` are kinds: weights, update (since the checkpoint before), growth (since the first), and of each
     attention head qk and ov. Embeddings and output heads are left out unless `scope` is "all". `exact`
     computes all singular values of large matrices too. `top` is how many of the largest are kept. `scan`
-    says how the series is read. `heads`, `kv_heads` and `qkv_order` ("blocks" or "groups") say what no
+    says how the series is read. `query_heads`, `kv_heads` and `qkv_order` ("blocks" or "groups") say what no
     config.json beside the checkpoints says about attention heads.
 
     >>> ns.SpectrumConfig(of=("weights", "growth")).top
@@ -37,7 +37,7 @@ class SpectrumConfig:
     top: int = 32
     seed: int = 0
     scan: ScanConfig | None = None
-    heads: int | None = None
+    query_heads: int | None = None
     kv_heads: int | None = None
     qkv_order: str | None = None
 
@@ -50,7 +50,7 @@ class SpectrumConfig:
         object.__setattr__(self, "seed", check_integer("seed", self.seed))
         check_kind("exact", self.exact, bool, "True or False")
         if head_options(self) != HeadOptions() and not set(self.of) & set(HEAD_KINDS):
-            raise UsageError("heads, kv_heads and qkv_order are for of=qk or ov; leave them out")
+            raise UsageError("query_heads, kv_heads and qkv_order are for of=qk or ov; leave them out")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -60,4 +60,4 @@ class SpectrumConfig:
 
 def head_options(config: SpectrumConfig) -> HeadOptions:
     """What a caller says about attention heads."""
-    return HeadOptions(config.heads, config.kv_heads, config.qkv_order)
+    return HeadOptions(config.query_heads, config.kv_heads, config.qkv_order)

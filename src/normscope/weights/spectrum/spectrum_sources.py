@@ -45,7 +45,7 @@ def find_source(
     sources = list_sources(source)  # type: ignore[arg-type]
     if len(sources) == 1 and is_build_reference(sources[0]):
         return _built(sources[0])
-    named = [f"{SCHEME}{name}" if is_hub_id(name) else name for name in sources]
+    named = [f"{SCHEME}{name}" if "/" in name and is_hub_id(name) else name for name in sources]
     series = open_series(
         named, steps=config.steps, revisions=config.revisions, pattern=config.pattern, default_step=0
     )

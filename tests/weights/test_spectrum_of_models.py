@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
 import normscope as ns
 from normscope.errors import ModelError
+from tests.checkpoints import test_hub
 from tests.cli.calling import call, call_json
 
 PROGRAM = """
@@ -143,3 +144,20 @@ def test_tables_by_every_group(tmp_path, by):
     printed = call("spectrum", tmp_path / "w.safetensors", "--by", by).stdout
     expected = {"layer": ["00", "01"], "role": ["mlp in", "mlp out"], "tensor": names}[by]
     assert all(name in printed for name in expected)
+
+
+hub = test_hub.hub  # the fixture
+
+
+def test_a_model_on_the_hub_brings_its_config(hub):
+    names = [f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkvo"]
+    random = torch.Generator().manual_seed(0)
+    tensors = {name: torch.randn(16, 16, generator=random) for name in names}
+    config = {"model_type": "llama", "num_attention_heads": 2}
+    files = {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+    hub.repositories["owner/llama"] = {"main": files}
+    rows = ns.spectrum("owner/llama", of=["qk"]).rows
+    query, key = (tensors[name][8:].double() for name in names[:2])
+    assert len(rows) == 2
+    assert rows[1].spectral_norm == pytest.approx(torch.linalg.svdvals(query.T @ key)[0].item() / 8**0.5)
+    assert rows[1].detail["rotary"] is True

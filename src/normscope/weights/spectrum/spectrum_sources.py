@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from normscope.checkpoints.series.series import (
@@ -13,12 +14,15 @@ from normscope.checkpoints.series.series import (
     list_sources,
     open_series,
 )
-from normscope.checkpoints.storage.hub import SCHEME
+from normscope.checkpoints.storage import hub
 from normscope.errors import NormscopeError
 from normscope.weights.scan.scan import ScanConfig
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def find_source(
     sources = list_sources(source)  # type: ignore[arg-type]
     if len(sources) == 1 and is_build_reference(sources[0]):
         return _built(sources[0])
-    named = [f"{SCHEME}{name}" if "/" in name and is_hub_id(name) else name for name in sources]
+    named = [f"{hub.SCHEME}{name}" if "/" in name and is_hub_id(name) else name for name in sources]
     series = open_series(
         named, steps=config.steps, revisions=config.revisions, pattern=config.pattern, default_step=0
     )
@@ -72,8 +76,27 @@ def config_of(series: CheckpointSeries) -> Mapping[str, Any]:
 
     if not series.entries:
         return {}
+    source = series.entries[-1].source
+    if source.startswith(hub.SCHEME):
+        return _config_on_hub(source)
     try:
-        files = find_files(series.entries[-1].source, series.sources)
+        files = find_files(source, series.sources)
     except NormscopeError:
         return {}
     return (config_document(files.config) if files is not None else None) or {}
+
+
+def _config_on_hub(source: str) -> Mapping[str, Any]:
+    """The config.json in the folder of a file on the hub, read as checkpoints are."""
+    address = hub.parse_address(source)
+    folder = hub.open_folder(replace(address, folder=address.folder.rpartition("/")[0]))
+    if CONFIG not in folder.names():
+        return {}
+    file = folder.file(CONFIG)
+    try:
+        found = json.loads(file.peek(0, file.size))
+    except ValueError:
+        return {}
+    finally:
+        file.close()
+    return found if isinstance(found, dict) else {}

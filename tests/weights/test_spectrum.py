@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 import normscope as ns
-from normscope.weights.spectrum.spectrum import MEASURES
+from normscope.weights.spectrum.spectrum_recorder import MEASURES
 from tests.cli.calling import call, call_json
 
 QUERY = "h.0.self_attn.q_proj.weight"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope._spectrum_rows import LARGEST_MEASURES
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow
@@ -81,9 +82,11 @@ class _Columns:
 
 
 def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str) -> _Columns:
-    """Means of a plugin's values over the tensors of each group; NaN where one of them has no value.
+    """Means of recorded values over the tensors of each group; NaN where one of them has no value.
 
-    Tensors that the plugin never measured in this stage (a measure of matrices leaves out vectors) are
+    Of measures of attention heads, the largest.
+
+    Tensors that were never measured in this stage (a measure of matrices leaves out vectors) are
     not part of the group.
     """
     rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
@@ -99,8 +102,11 @@ def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str)
     values = np.full((len(steps), len(ids)), np.nan)
     values[row, [column[int(tensor)] for tensor in table[kept, 1]]] = table[kept, 2]
     index = np.array([groups.index(name) for name in names], dtype=np.int64)
-    means = _add(values, index, len(groups)) / np.bincount(index, None, len(groups))
-    return _Columns(steps, groups, means, scope_of(everything, scope))
+    if measure in LARGEST_MEASURES:
+        found = np.stack([values[:, index == i].max(axis=1) for i in range(len(groups))], axis=1)
+    else:
+        found = _add(values, index, len(groups)) / np.bincount(index, None, len(groups))
+    return _Columns(steps, groups, found, scope_of(everything, scope))
 
 
 def group(

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+PIECE = 1 << 19
+"""Entries that are counted at a time, so that memory stays small."""
+
 
 @dataclass(frozen=True)
 class Sparsity:
@@ -24,11 +27,15 @@ class Sparsity:
 
 def sparsity(matrix: NDArray[np.floating]) -> Sparsity:
     """Both coefficients of a finite matrix."""
-    sizes = np.abs(np.asarray(matrix, dtype=np.float32)).ravel()
-    number = len(sizes)
-    bins = (sizes.view(np.uint32) >> 16).astype(np.intp)
-    counts = np.bincount(bins, minlength=1 << 15).astype(np.float64)
-    sums = np.bincount(bins, weights=sizes, minlength=1 << 15)
+    number, squares = matrix.size, 0.0
+    counts, sums = np.zeros(1 << 15), np.zeros(1 << 15)
+    rows = max(1, PIECE // max(matrix.shape[1], 1))
+    for first in range(0, len(matrix), rows):
+        sizes = np.abs(np.asarray(matrix[first : first + rows], dtype=np.float32)).ravel()
+        bins = (sizes.view(np.uint32) >> 16).astype(np.intp)
+        counts += np.bincount(bins, minlength=1 << 15)
+        sums += np.bincount(bins, weights=sizes, minlength=1 << 15)
+        squares += float(np.einsum("i,i->", sizes, sizes, dtype=np.float64))
     total = float(sums.sum())
     if number < 2 or total <= 0:
         return Sparsity(float("nan"), float("nan"))
@@ -36,5 +43,4 @@ def sparsity(matrix: NDArray[np.floating]) -> Sparsity:
     ranks = np.cumsum(counts) - (counts - 1) / 2
     gini = float(np.sum((2 * ranks - number - 1) * sums) / (number * total))
     root = float(np.sqrt(number))
-    euclidean = float(np.sqrt(np.einsum("i,i->", sizes, sizes, dtype=np.float64)))
-    return Sparsity(gini, (root - total / euclidean) / (root - 1))
+    return Sparsity(gini, (root - total / float(np.sqrt(squares))) / (root - 1))

@@ -13,12 +13,17 @@ from scipy.linalg import eigvalsh
 
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
+COLUMNS = 2048
+"""Columns that are widened to float64 at a time."""
+
 
 def gram_values(matrix: NDArray[np.floating]) -> WeightedValues:
     """All singular values of a finite matrix [m, n], in float64."""
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    rows = np.ascontiguousarray(wide, dtype=np.float64)
-    gram = rows @ rows.T
+    gram = np.zeros((len(wide), len(wide)))
+    for first in range(0, wide.shape[1], COLUMNS):
+        columns = np.ascontiguousarray(wide[:, first : first + COLUMNS], dtype=np.float64)
+        gram += columns @ columns.T
     energy = float(np.trace(gram))
     eigenvalues = eigvalsh(gram, driver="evr", check_finite=False, overwrite_a=True)[::-1]
     values = np.sqrt(np.maximum(eigenvalues, 0.0))

@@ -50,10 +50,11 @@ def leading_directions(matrix: NDArray[np.floating], count: int = 16, seed: int 
     is arbitrary."""
     rows, columns = matrix.shape
     wide = np.ascontiguousarray(matrix if rows <= columns else matrix.T, dtype=np.float32)
-    largest = float(np.abs(wide).max(initial=0.0))
+    largest = float(max(wide.max(initial=0.0), -wide.min(initial=0.0)))
     if largest == 0:
         return Directions(np.empty((rows, 0), np.float32), np.empty((columns, 0), np.float32))
-    wide = wide / np.float32(2.0 ** np.floor(np.log2(largest)))
+    if not 1e-6 < largest < 1e6:  # squares would leave the range of float32
+        wide = wide / np.float32(2.0 ** np.floor(np.log2(largest)))
     space = KrylovSpace(wide, seed)
     for products in range(1, MOST_PRODUCTS + 1):
         space.grow()

@@ -39,6 +39,16 @@ class SpectrumTask:
     wanted: Mapping[int, Sequence[str]]
     options: SpectrumOptions
 
+    @property
+    def step_cost(self) -> int:
+        """Elements of one checkpoint."""
+        return self.row.numel
+
+    @property
+    def cost(self) -> int:
+        """Elements to measure."""
+        return self.step_cost * len(self.wanted)
+
     def measure(self) -> Iterator[list[SpectrumRow]]:
         """The rows of one checkpoint after another."""
         first = self._read(0) if any(GROWTH in kinds for kinds in self.wanted.values()) else None

@@ -30,6 +30,7 @@ from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
+from normscope.live.spectral.spectral_watch import SpectralWatch
 from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows
@@ -49,6 +50,9 @@ class TrainingWatch:
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
+        self._spectra = SpectralWatch(
+            self.ranks, self.guard, options.spectral, model, self.subject.layout
+        )
         self.publisher: Publisher | None = None
         self.begun = self._stale = self._armed = False
         self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)
@@ -175,8 +179,13 @@ class TrainingWatch:
             if self._due:
                 self._record(self.subject.recorder, start)
         finally:
-            self._network.after(self.step, self._due, self.publisher)
+            self._look(self._due)
             self._plan_step()
+
+    def _look(self, recorded: bool) -> None:
+        """What else is measured after a step, whether it was recorded or not."""
+        self._network.after(self.step, recorded, self.publisher)
+        self.pace.spend_seconds(self._spectra.after(self.step, recorded, self.publisher))
 
     def _other_stepped(self, optimizer: Optimizer) -> None:
         """An optimizer that was not passed to the monitor has stepped: follow it if it trains the model."""
@@ -231,6 +240,7 @@ class TrainingWatch:
             self._record(recorder.before_training(), time.perf_counter(), first=True)
         if self.step == 0:
             self._network.after(self.step, False, self.publisher)
+            self._spectra.after(self.step, unchanged and self.pace.due(0), self.publisher)
 
     def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:
         """Add up over the ranks and publish; every rank calls this at the same steps, even if it failed."""
@@ -284,6 +294,7 @@ class TrainingWatch:
         self.subject, self._armed = now, True  # what it holds is released at the next step
         self._arrivals = StepArrivals(now.layout.parameters, self.step)
         self._network.changed()
+        self._spectra.look_at(before.model, now.layout)
         self._put(self.inventory())
         if self.publisher is not None:
             self.publisher.measure_with(self.measures())

@@ -16,6 +16,7 @@ from normscope.progress import Progress, silent
 from normscope.rows import MeasureRow, SpectrumRow
 from normscope.run import Run, TensorRow
 from normscope.table import Table
+from normscope.weights.live_spectra import LIVE
 from normscope.weights.scan.plugin_measures import MeasuredStage
 from normscope.weights.scan.scan import ScanConfig, scan_series
 from normscope.weights.spectra.krylov_values import KrylovOptions
@@ -218,7 +219,7 @@ class _Recorder:
         before = run.artifacts(SETTINGS).get("", self._config.settings)
         with run.transaction():
             if before != self._config.settings:
-                run.delete_rows("spectrum", "1")
+                run.delete_rows("spectrum", f"NOT {LIVE}")
             run.set_artifact(SETTINGS, "", self._config.settings)
 
     def _flush(self, run: Run) -> None:

@@ -227,7 +227,7 @@ class _Recorder:
             return
         with run.transaction():
             run.write(self._rows)
-            run.write([row for each in self._rows for row in _as_measures(each)])
+            run.write([row for each in self._rows for row in as_measures(each)])
         self._rows.clear()
 
 
@@ -239,7 +239,7 @@ def _cost(task: SpectrumTask) -> int:
     return task.row.numel * len(task.wanted)
 
 
-def _as_measures(row: SpectrumRow) -> list[MeasureRow]:
+def as_measures(row: SpectrumRow) -> list[MeasureRow]:
     """What fits and figures read like any other measure: figures of whole tensors."""
     if row.kind != WEIGHTS or row.part >= 0:
         return []

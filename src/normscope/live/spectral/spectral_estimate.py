@@ -150,7 +150,7 @@ def residual_and_bound(images: Array, right: Array) -> tuple[float, float]:
     With the first j pairs and what is left of all of them, ρ, the error is at most ρ² / gap, where the gap is to
     the next value plus its own residual; and never more than the residual of the first.
     """
-    left, values, turned = np.linalg.svd(images @ right.T)
+    left, values, turned = np.linalg.svd(images @ right.T, full_matrices=False)
     rest = left.T @ images - values[:, None] * (turned @ right)
     lengths = np.linalg.norm(rest, axis=1)
     together = np.cumsum(lengths**2)[:-1]

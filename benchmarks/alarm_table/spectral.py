@@ -1,4 +1,4 @@
-"""Trainings in which one direction of one matrix grows away, and healthy ones whose spectral norms are watched."""
+"""Trainings in which one direction of a matrix grows away, and healthy ones with their spectral norms."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from benchmarks.alarm_table import healthy
+from benchmarks.alarm_table import healthy, moving_targets
 from benchmarks.alarm_table.faults import BUILDS, Named, from_now_on, layers, once
 from benchmarks.alarm_table.training import EVERY_STEP, Case, Fault, Training
 
 KINDS = ("spectral-growth",)
-HEALTHY = tuple(
-    replace(case, heads={"spectral": True}) for case in (*healthy.TUNED, *healthy.KEPT_APART)
-)
+SPECTRAL = {"spectral": True}
+
+
+def watched(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The same trainings with their spectral norms."""
+    return tuple(replace(case, heads=SPECTRAL) for case in cases)
+
+
+HEALTHY = watched((*healthy.TUNED, *healthy.KEPT_APART))
+KEPT_QUIET = watched((*healthy.FRESH, *moving_targets.HEALTHY))
 
 
 def matrix(training: Training, layer: int, number: int) -> nn.Parameter:
@@ -95,11 +102,10 @@ def variants(fault: str, faults: Sequence[Fault], seed: int) -> Iterator[Named]:
         every = getattr(schedule, "n", 1)
         begins = next(step for step in range(every * (60 + 7 * i), 10_000) if step in schedule)
         last = begins + 40 * every
-        watched = {"spectral": True}
         yield (
             fault,
             KINDS,
-            Case(name, build, last, seed=seed + i, fault=each, begins=begins, heads=watched, **options),
+            Case(name, build, last, seed=seed + i, fault=each, begins=begins, heads=SPECTRAL, **options),
         )
 
 

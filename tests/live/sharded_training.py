@@ -184,7 +184,13 @@ def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> 
         kind = mode.removeprefix("failing ").removeprefix("spectral ")
         model = shard(make(kind), kind, world)
         path = Path(folder) / f"{mode}-{world}.db"
-        train(model, data_share(kind, rank, world), path, "failing" in mode and rank == world - 1, "spectral" in mode)
+        train(
+            model,
+            data_share(kind, rank, world),
+            path,
+            "failing" in mode and rank == world - 1,
+            "spectral" in mode,
+        )
     leave_group()
 
 

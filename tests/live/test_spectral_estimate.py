@@ -60,7 +60,14 @@ def test_hard_matrices() -> None:
     left = np.linalg.qr(random(60, 60))[0]
     repeated = left * np.array([5.0, 5.0, 5.0, *[1.0] * 57])
     close = left * (1 - 1e-7 * np.arange(60))
-    for matrix in (repeated, close, left, direction(60, 20, 3), 1e-20 * random(40, 50), 1e20 * random(40, 50)):
+    for matrix in (
+        repeated,
+        close,
+        left,
+        direction(60, 20, 3),
+        1e-20 * random(40, 50),
+        1e20 * random(40, 50),
+    ):
         ((found, truth),) = estimates([matrix])
         assert found.value == pytest.approx(truth, rel=1e-5)
         assert right(found, truth)

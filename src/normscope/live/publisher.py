@@ -13,7 +13,14 @@ from normscope.live.monitor_options import Finishes, LoggedValues, MonitorOption
 from normscope.live.observer import AttentionSeen, Observer, Restart
 from normscope.live.probing.logged_values import network_values, spectral_values
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import JournalEntry, NetworkRows, Note, Record, Scalars, SpectralRows
+from normscope.live.writing.journal_entries import (
+    JournalEntry,
+    NetworkRows,
+    Note,
+    Record,
+    Scalars,
+    SpectralRows,
+)
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.live.writing.resuming import Rewind
 from normscope.rows import AttentionRow

@@ -50,9 +50,7 @@ class TrainingWatch:
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
-        self._spectra = SpectralWatch(
-            self.ranks, self.guard, options.spectral, model, self.subject.layout
-        )
+        self._spectra = SpectralWatch(self.ranks, self.guard, options.spectral, model, self.subject.layout)
         self.publisher: Publisher | None = None
         self.begun = self._stale = self._armed = False
         self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)

@@ -18,10 +18,12 @@ MEASURES = ("spectral-norm", "stable-rank")
 
 
 def write_live(run: Run, rows: Iterable[SpectrumRow]) -> None:
-    """Write rows of a monitor, except where a checkpoint of that step was measured. Call inside `transaction()`."""
+    """Write rows of a monitor, except where a checkpoint of that step was measured."""
     rows = list(rows)
     steps = {(row.stage, row.step) for row in rows}
-    sql = f"SELECT tensor, part FROM spectrum WHERE kind = 'weights' AND stage = ? AND step = ? AND NOT {LIVE}"
+    sql = (
+        f"SELECT tensor, part FROM spectrum WHERE kind = 'weights' AND stage = ? AND step = ? AND NOT {LIVE}"
+    )
     scanned = {(*place, *key) for place in steps for key in run.query(sql, place)}
     kept = [row for row in rows if (row.stage, row.step, row.tensor, row.part) not in scanned]
     run.write(kept)
@@ -34,7 +36,9 @@ def _measures(row: SpectrumRow) -> list[MeasureRow]:
     if row.part >= 0 or value is None or error is None or not error <= CLOSE * value:
         return []
     found = zip(MEASURES, (value, row.stable_rank), strict=True)
-    return [MeasureRow(row.step, row.tensor, name, each, row.stage) for name, each in found if each is not None]
+    return [
+        MeasureRow(row.step, row.tensor, name, each, row.stage) for name, each in found if each is not None
+    ]
 
 
 def delete_live_spectra(run: Run, step: int, stage: str) -> None:

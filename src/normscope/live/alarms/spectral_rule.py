@@ -1,7 +1,7 @@
-"""Alarm about one direction of a matrix that grows away: its spectral norm rises, and that of no other matrix does.
+"""Alarm about one direction of a matrix that grows away: its σ₁ rises, and that of no other matrix does.
 
-In a healthy training σ₁ may grow fast, but then several matrices do: they learn the same thing together. While the
-loss falls, a jump is ordinary (a circuit that is learned at once), and the limit is twice as high.
+In a healthy training σ₁ may grow fast, but then several matrices do: they learn the same thing together.
+While the loss falls, a jump is ordinary (a circuit that is learned at once), and the limit is twice as high.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LiveMatrix:
-    """One matrix of the whole model; several with one tensor and part are places of a convolution's kernel."""
+    """One matrix of the whole model; several of one tensor and part are places of a convolution."""
 
     tensor: int
     """The position of its tensor among the parameters of the model."""
@@ -48,7 +48,7 @@ class LiveMatrix:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a matrix in this rank's memory: its rows and columns, and how it is cut from the local tensor."""
+    """A part of a matrix in this rank's memory: where it is, and how it is cut from the local tensor."""
 
     rows: Indices | slice
     columns: Indices | slice
@@ -76,10 +76,12 @@ def _matrices_of(index: int, row: TensorRow) -> list[LiveMatrix]:
     if max(parts, places) > MOST_PARTS:
         raise ModelError(f"a stack of {parts} matrices; at most {MOST_PARTS} are measured")
     if parts > 1:
-        return [LiveMatrix(index, part, *row.shape[1:], number=part) for part in range(parts)]
+        return [LiveMatrix(index, part, row.shape[1], row.shape[2], part) for part in range(parts)]
     if len(row.shape) > 2 and row.numel != row.shape[0] * row.shape[1] * places:
-        raise ModelError(f"a tensor of the shape {list(row.shape)} is neither a matrix nor a stack of matrices")
-    return [LiveMatrix(index, -1, *row.shape[:2], number=place) for place in range(places)]
+        raise ModelError(
+            f"a tensor of the shape {list(row.shape)} is neither a matrix nor a stack of matrices"
+        )
+    return [LiveMatrix(index, -1, row.shape[0], row.shape[1], place) for place in range(places)]
 
 
 def blocks(
@@ -105,7 +107,8 @@ def _indices(parameter: Tensor, shape: Sequence[int]) -> list[Indices]:
     found = [torch.arange(length) for length in shape]
     if isinstance(parameter, DTensor):
         coordinate = parameter.device_mesh.get_coordinate() or ()
-        for axis, (place, at) in enumerate(zip(parameter.placements, coordinate, strict=True)):
+        placements: Sequence[Any] = parameter.placements
+        for axis, (place, at) in enumerate(zip(placements, coordinate, strict=True)):
             if place.is_partial():
                 raise ModelError("a parameter that is a partial sum on each rank is not measured")
             if not place.is_replicate():
@@ -125,7 +128,7 @@ def _of_grid(matrix: LiveMatrix, indices: Sequence[Indices]) -> Iterator[Block]:
     """The block of a matrix in a tensor that is cut along its dimensions."""
     if matrix.part >= 0:
         for own in np.flatnonzero(indices[0] == matrix.part).tolist():
-            yield Block(_sliced(indices[1]), _sliced(indices[2]), lambda local: local[own])
+            yield Block(_sliced(indices[1]), _sliced(indices[2]), _expert(own))
         return
     rows, columns = map(_sliced, indices[:2])
     if len(indices) == 2:
@@ -134,7 +137,15 @@ def _of_grid(matrix: LiveMatrix, indices: Sequence[Indices]) -> Iterator[Block]:
     kept = np.stack(np.meshgrid(*indices[2:], indexing="ij")).reshape(len(indices) - 2, -1)
     here = [place for place in range(kept.shape[1]) if _number(kept[:, place], indices, matrix)]
     for place in here:
-        yield Block(rows, columns, lambda local: local.reshape(*local.shape[:2], -1)[:, :, place])
+        yield Block(rows, columns, _kernel_place(place))
+
+
+def _expert(own: int) -> Callable[[Tensor], Tensor]:
+    return lambda local: local[own]
+
+
+def _kernel_place(place: int) -> Callable[[Tensor], Tensor]:
+    return lambda local: local.reshape(*local.shape[:2], -1)[:, :, place]
 
 
 def _number(position: Indices, indices: Sequence[Indices], matrix: LiveMatrix) -> bool:

@@ -1,7 +1,7 @@
 """Rounds of products over all ranks: each multiplies what it has of a matrix, and the sums are the products.
 
-Rank 0 alone computes with vectors and decides who needs another round; the others get its vectors. So no rounding
-that differs between machines can make one rank wait for a round that another does not join.
+Rank 0 alone computes with vectors and decides who needs another round; the others get its vectors. So no
+rounding that differs between machines can make one rank wait for a round that another does not join.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class SharedProducts:
     def _shared(
         self, chosen: Sequence[int], mine: Mapping[int, Array], length: Callable[[int], int]
     ) -> dict[int, Array]:
-        """Rank 0's vectors of each chosen matrix, on every rank: [WIDTH, length], zero where there are fewer."""
+        """Rank 0's vectors of each chosen matrix on every rank: [WIDTH, length], some of them zero."""
         found = {i: np.zeros((WIDTH, length(i))) for i in chosen}
         for i, vectors in mine.items() if self._first else ():
             found[i][: len(vectors)] = vectors

@@ -1,21 +1,22 @@
-"""σ₁ of a matrix that changes a little between records: a block of vectors is kept, and improved by two products.
+"""σ₁ of a matrix that changes a little between records: vectors are kept, and improved by two products.
 
-One round multiplies a block V with W, makes the images orthonormal, U, and multiplies them with Wᵀ. In the space
-of U the best values are those of Z = Wᵀ U; the largest of them is the estimate, which is never more than σ₁.
-What is left of the pairs in (U, V), ‖Wᵀ u − s v‖, is the residual. When the space of one block does not do, as at the
-first record, more rounds are added to it (block Golub–Kahan with full reorthogonalisation).
+One round multiplies a block V with W, makes the images orthonormal, U, and multiplies them with Wᵀ. In the
+space of U the best values are those of Z = Wᵀ U; the largest of them is the estimate, which is never more
+than σ₁. What is left of the pairs in (U, V), ‖Wᵀ u − s v‖, is the residual. When the space of one block does
+not do, as at the first record, rounds are added to it (block Golub–Kahan with full reorthogonalisation).
 
-A residual cannot see a new direction that no vector of the block has met. So the last vector gets a random part at
-every record, and ‖W‖² says whether the matrix has gained more outside the block than could be overlooked.
+A residual cannot see a new direction that no vector of the block has met. So the last vector gets a random
+part at every record, and ‖W‖² says whether the matrix has gained more outside the block than could be
+overlooked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 
 from normscope.weights.live_spectra import CLOSE
 
@@ -147,8 +148,8 @@ class MatrixEstimate:
 def residual_and_bound(images: Array, right: Array) -> tuple[float, float]:
     """‖Wᵀ u − s v‖ of the best pair in (U, V), and a bound of the error of its value.
 
-    With the first j pairs and what is left of all of them, ρ, the error is at most ρ² / gap, where the gap is to
-    the next value plus its own residual; and never more than the residual of the first.
+    With the first j pairs and what is left of all of them, ρ, the error is at most ρ² / gap, where the gap is
+    to the next value plus its own residual; and never more than the residual of the first.
     """
     left, values, turned = np.linalg.svd(images @ right.T, full_matrices=False)
     rest = left.T @ images - values[:, None] * (turned @ right)
@@ -171,13 +172,6 @@ def orthonormal(block: Array, known: Array) -> Array:
 def _basis(rows: Array) -> Array:
     if not len(rows):
         return rows
-    basis, lengths, _ = _pivoted(rows.T)
-    kept = np.abs(np.diag(lengths)) > 1e-12
-    return np.ascontiguousarray(basis[:, kept].T)
-
-
-def _pivoted(columns: Array) -> tuple[Any, ...]:
-    from scipy.linalg import qr
-
-    found: tuple[Any, ...] = qr(columns, mode="economic", pivoting=True, check_finite=False)
-    return found
+    basis, lengths, _ = qr(rows.T, mode="economic", pivoting=True, check_finite=False)
+    kept: Array = np.ascontiguousarray(basis[:, np.abs(np.diag(lengths)) > 1e-12].T, dtype=np.float64)
+    return kept

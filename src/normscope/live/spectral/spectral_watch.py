@@ -42,7 +42,9 @@ class Destination(Protocol):
 class SpectralWatch:
     """What a monitor sees of the spectral norms; every rank has one and they act alike."""
 
-    def __init__(self, ranks: Ranks, guard: Guarding, spectral: Spectral, model: nn.Module, layout: Layout):
+    def __init__(
+        self, ranks: Ranks, guard: Guarding, spectral: Spectral, model: nn.Module, layout: Layout
+    ) -> None:
         self._ranks, self._guard, self._spectral = ranks, guard, spectral
         self._noted = ""
         if len({*ranks.gather(str(spectral))}) > 1:
@@ -98,7 +100,7 @@ class SpectralWatch:
         return recorded if isinstance(self._spectral, bool) else step in self._spectral
 
     def after(self, step: int, recorded: bool, destination: Destination | None) -> float:
-        """Publish the spectral norms after a step, and return the seconds that it took; every rank calls it."""
+        """Publish the spectral norms after a step, and return the seconds that took; every rank calls it."""
         if self._spectral is False or not self.due(step, recorded and bool(self._spectral)):
             return 0.0
         start = time.perf_counter()
@@ -182,7 +184,13 @@ def _row(step: int, tensor: int, part: int, several: Sequence[SharedMatrix]) -> 
     notes = [each.note or "it was not measured" for each in several if each.found is None]
     if notes:
         return SpectrumRow(
-            step, "weights", tensor, UNMEASURED, spectral_norm=None, part=part, detail={"note": notes[0], "live": True}
+            step,
+            "weights",
+            tensor,
+            UNMEASURED,
+            spectral_norm=None,
+            part=part,
+            detail={"note": notes[0], "live": True},
         )
     known = [each.found for each in several if each.found is not None]
     largest = max(known, key=lambda each: each.value)

@@ -34,7 +34,7 @@ def number_of_parts(row: TensorRow) -> int:
 
 
 def number_of_places(row: TensorRow) -> int:
-    """How many matrices are taken together in one spectrum: those of a convolution's kernel, otherwise one."""
+    """How many matrices are taken together in a spectrum: one for each place of a convolution's kernel."""
     convolution = len(row.shape) > 2 and not _is_stack(row) and _is_convolution(row.shape)
     return math.prod(row.shape[2:]) if convolution else 1
 

@@ -172,7 +172,11 @@ def test_not_a_number_is_said_and_the_others_go_on(tmp_path: Path) -> None:
         expected = truth(net)
     found = rows(tmp_path / "run.db")
     broken = found[2].pop(("layers.0.linear1.weight", -1))
-    assert (broken["method"], broken["value"], broken["note"]) == ("none", None, "it has NaN or infinite values")
+    assert (broken["method"], broken["value"], broken["note"]) == (
+        "none",
+        None,
+        "it has NaN or infinite values",
+    )
     assert all(row["method"] == "power" for row in found[2].values())
     assert found[3]["layers.0.linear1.weight", -1]["value"] == pytest.approx(
         expected["layers.0.linear1.weight", -1], rel=1e-5
@@ -193,7 +197,7 @@ def test_resuming_deletes_what_came_later(tmp_path: Path) -> None:
         monitor.flush()
         assert list(rows(path)) == [0, 1, 2]
         with ns.Run(path) as run:
-            assert {at for at, in run.query("SELECT step FROM measure")} == {0, 1, 2}
+            assert {at for (at,) in run.query("SELECT step FROM measure")} == {0, 1, 2}
     with ns.Monitor(net, optimizer, path, ns.every(1), step=2, spectral=True):
         step(net, optimizer, 9)
     assert list(rows(path)) == [0, 1, 2, 3]

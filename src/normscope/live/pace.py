@@ -48,10 +48,6 @@ class Pace:
         """Add the time since `start` to the cost of the current record."""
         self._spent += time.perf_counter() - start
 
-    def spend_seconds(self, seconds: float) -> None:
-        """Add time to the cost of the next record."""
-        self._spent += seconds
-
     def timing(self, start: float, delivery: float) -> tuple[float, float]:
         """The cost of this record and the time since the last record, in seconds.
 

@@ -50,7 +50,8 @@ class TrainingWatch:
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
-        self._spectra = SpectralWatch(self.ranks, self.guard, options.spectral, model, self.subject.layout)
+        self._spectra = SpectralWatch(self.ranks, self.guard, pace.spend, options.spectral)
+        self._spectra.look_at(model, self.subject.layout)
         self.publisher: Publisher | None = None
         self.begun = self._stale = self._armed = False
         self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)
@@ -177,13 +178,9 @@ class TrainingWatch:
             if self._due:
                 self._record(self.subject.recorder, start)
         finally:
-            self._look(self._due)
+            self._network.after(self.step, self._due, self.publisher)
+            self._spectra.after(self.step, self._due, self.publisher)
             self._plan_step()
-
-    def _look(self, recorded: bool) -> None:
-        """What else is measured after a step, whether it was recorded or not."""
-        self._network.after(self.step, recorded, self.publisher)
-        self.pace.spend_seconds(self._spectra.after(self.step, recorded, self.publisher))
 
     def _other_stepped(self, optimizer: Optimizer) -> None:
         """An optimizer that was not passed to the monitor has stepped: follow it if it trains the model."""

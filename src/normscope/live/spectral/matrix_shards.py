@@ -47,7 +47,7 @@ class LiveMatrix:
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardBlock:
     """A part of a matrix in this rank's memory: where it is, and how it is cut from the local tensor."""
 
     rows: Indices | slice
@@ -86,7 +86,7 @@ def _matrices_of(index: int, row: TensorRow) -> list[LiveMatrix]:
 
 def blocks(
     parameter: nn.Parameter, start: int | None, shape: Sequence[int], several: Sequence[LiveMatrix]
-) -> dict[int, list[Block]]:
+) -> dict[int, list[ShardBlock]]:
     """The parts of these matrices, all of one parameter, in this rank's memory, by number.
 
     `start` is where the parameter begins in the flattened whole, if FSDP1 has flattened it.
@@ -124,20 +124,20 @@ def _own_piece(placement: Any, indices: Tensor, parts: int, at: int) -> Tensor:
     return piece
 
 
-def _of_grid(matrix: LiveMatrix, indices: Sequence[Indices]) -> Iterator[Block]:
+def _of_grid(matrix: LiveMatrix, indices: Sequence[Indices]) -> Iterator[ShardBlock]:
     """The block of a matrix in a tensor that is cut along its dimensions."""
     if matrix.part >= 0:
         for own in np.flatnonzero(indices[0] == matrix.part).tolist():
-            yield Block(_sliced(indices[1]), _sliced(indices[2]), _expert(own))
+            yield ShardBlock(_sliced(indices[1]), _sliced(indices[2]), _expert(own))
         return
     rows, columns = map(_sliced, indices[:2])
     if len(indices) == 2:
-        yield Block(rows, columns, lambda local: local)
+        yield ShardBlock(rows, columns, lambda local: local)
         return
     kept = np.stack(np.meshgrid(*indices[2:], indexing="ij")).reshape(len(indices) - 2, -1)
     here = [place for place in range(kept.shape[1]) if _number(kept[:, place], indices, matrix)]
     for place in here:
-        yield Block(rows, columns, _kernel_place(place))
+        yield ShardBlock(rows, columns, _kernel_place(place))
 
 
 def _expert(own: int) -> Callable[[Tensor], Tensor]:
@@ -154,7 +154,7 @@ def _number(position: Indices, indices: Sequence[Indices], matrix: LiveMatrix) -
     return bool(np.ravel_multi_index(tuple(position), lengths) == matrix.number)
 
 
-def _of_range(matrix: LiveMatrix, start: int, count: int, dimensions: int) -> Iterator[Block]:
+def _of_range(matrix: LiveMatrix, start: int, count: int, dimensions: int) -> Iterator[ShardBlock]:
     """The blocks of a matrix in a range of the flattened tensor: whole rows, and parts of two others."""
     if dimensions > 2 and matrix.part < 0:
         raise ModelError("a convolution that FSDP1 has flattened is not measured")
@@ -167,7 +167,7 @@ def _of_range(matrix: LiveMatrix, start: int, count: int, dimensions: int) -> It
         whole = (end - begin) // width if column == 0 else 0
         stop = begin + whole * width if whole else min(end, (row + 1) * width)
         columns = slice(0, width) if whole else slice(column, column + stop - begin)
-        yield Block(slice(row, row + max(whole, 1)), columns, _cut(begin + offset, stop + offset, whole))
+        yield ShardBlock(slice(row, row + max(whole, 1)), columns, _cut(begin + offset, stop + offset, whole))
         begin = stop
 
 

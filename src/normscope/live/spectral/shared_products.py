@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.live.model.ranks import Ranks
-from normscope.live.spectral.matrix_shards import Block, LiveMatrix
+from normscope.live.spectral.matrix_shards import ShardBlock, LiveMatrix
 from normscope.live.spectral.spectral_estimate import WIDTH, Estimate, MatrixEstimate
 from normscope.weights.sums.live_sums import NONFINITE, SUMSQ, sums_of
 
 Array = NDArray[np.float64]
 NOT_FINITE = "it has NaN or infinite values"
-Cut = Sequence[tuple[Block, Tensor]]
+Cut = Sequence[tuple[ShardBlock, Tensor]]
 """The blocks of a matrix that this rank has and counts, each with its values."""
 
 

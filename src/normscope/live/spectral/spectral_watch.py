@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -14,7 +14,7 @@ from normscope.errors import NormscopeError, UsageError
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, flat_starts, local
 from normscope.live.probing.guarding import Guarding
-from normscope.live.spectral.matrix_shards import Block, LiveMatrix, blocks, live_matrices
+from normscope.live.spectral.matrix_shards import ShardBlock, LiveMatrix, blocks, live_matrices
 from normscope.live.spectral.shared_products import Cut, SharedMatrix, SharedProducts
 from normscope.live.spectral.spectral_estimate import FIRST_ROUNDS, WIDTH, MatrixEstimate
 from normscope.live.writing.journal_entries import Note, SpectralRows
@@ -43,15 +43,14 @@ class SpectralWatch:
     """What a monitor sees of the spectral norms; every rank has one and they act alike."""
 
     def __init__(
-        self, ranks: Ranks, guard: Guarding, spectral: Spectral, model: nn.Module, layout: Layout
+        self, ranks: Ranks, guard: Guarding, spend: Callable[[float], None], spectral: Spectral
     ) -> None:
-        self._ranks, self._guard, self._spectral = ranks, guard, spectral
+        """`spend` is told when a measurement began, as soon as it has ended."""
+        self._ranks, self._guard, self._spend, self._spectral = ranks, guard, spend, spectral
         self._noted = ""
         if len({*ranks.gather(str(spectral))}) > 1:
             ranks.share(UsageError("spectral must be the same on every rank"))
         self._groups: list[list[SharedMatrix]] = []
-        if spectral is not False:
-            self.look_at(model, layout)
 
     def look_at(self, model: nn.Module, layout: Layout) -> None:
         """The model is new, or has changed; every rank must call this."""
@@ -61,7 +60,7 @@ class SpectralWatch:
         self._names = [info.name for info in layout.infos]
         problem: NormscopeError | None = None
         found, self._left_out = live_matrices(layout)
-        self._blocks: dict[LiveMatrix, tuple[int, list[Block]]] = {}
+        self._blocks: dict[LiveMatrix, tuple[int, list[ShardBlock]]] = {}
         try:
             self._blocks = self._own_blocks(model, found)
         except NormscopeError as error:
@@ -73,7 +72,7 @@ class SpectralWatch:
 
     def _own_blocks(
         self, model: nn.Module, matrices: Sequence[LiveMatrix]
-    ) -> dict[LiveMatrix, tuple[int, list[Block]]]:
+    ) -> dict[LiveMatrix, tuple[int, list[ShardBlock]]]:
         """Of each matrix that this rank counts, the position of its parameter and the blocks."""
         layout, starts = self._layout, flat_starts(model)
         here = {int(i): at for at, i in enumerate(layout.indices) if layout.counted[at]}
@@ -99,10 +98,10 @@ class SpectralWatch:
         """Whether spectral norms are measured after this step."""
         return recorded if isinstance(self._spectral, bool) else step in self._spectral
 
-    def after(self, step: int, recorded: bool, destination: Destination | None) -> float:
-        """Publish the spectral norms after a step, and return the seconds that took; every rank calls it."""
+    def after(self, step: int, recorded: bool, destination: Destination | None) -> None:
+        """Publish the spectral norms after a step; every rank must call this."""
         if self._spectral is False or not self.due(step, recorded and bool(self._spectral)):
-            return 0.0
+            return
         start = time.perf_counter()
         with self._guard.doing("measuring spectral norms"):
             failures = self._measure(step)
@@ -112,7 +111,7 @@ class SpectralWatch:
             elif destination is not None:
                 destination.publish_spectra(SpectralRows(step, self._rows(step), self._names))
                 self._say_left_out(step, destination)
-        return time.perf_counter() - start
+        self._spend(start)
 
     def _measure(self, step: int) -> int:
         """Make the products; return on how many ranks that failed, after which nothing is kept."""

@@ -2,8 +2,8 @@
 
     python -m benchmarks.monitor_spectra
 
-Processor time on one thread, beside bare steps before and after. Between two records the optimizer makes ten steps
-along the same gradients, so that the vectors which are kept have to follow a model that moves fast.
+Processor time on one thread, beside bare steps before and after. Between two records the optimizer makes ten
+steps along the same gradients, so that the vectors which are kept have to follow a model that moves fast.
 """
 
 import tempfile
@@ -19,13 +19,13 @@ ROUNDS, EVERY = 2, 10
 
 
 def cost_of_spectra(model, optimizer, folder, timed_hooks, step, timed):
-    """Best bare step, the first record of the spectral norms, and a later one, in seconds; products of that."""
+    """Best bare step, the first record and a later one, in seconds; the rounds of products of that."""
     best = {"step": min(timed(step, model, optimizer) for _ in range(ROUNDS))}
     rounds = []
     options = {"spectral": every(EVERY), "gradients": False, "updates": False, "initial": False}
     with (
         timed_hooks() as timer,
-        counted_rounds(rounds),
+        CountedRounds(rounds),
         Monitor(model, optimizer, folder / "spectra.db", NEVER, **options) as monitor,
     ):
         optimizer.step()  # before the first step, the state at step 0 is measured
@@ -43,7 +43,7 @@ def cost_of_spectra(model, optimizer, folder, timed_hooks, step, timed):
     return best, [found for found in rounds if found[0]]
 
 
-class counted_rounds:
+class CountedRounds:
     """Counts the rounds of products: one is two products with every matrix of a group."""
 
     def __init__(self, found):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from normscope.live.spectral.spectral_estimate import Estimate, MatrixEstimate
+from normscope.live.spectral.spectral_estimate import MatrixEstimate, SpectralEstimate
 
 Matrix = NDArray[np.float64]
 
 
-def look(estimate: MatrixEstimate, matrix: Matrix, step: int) -> Estimate:
+def look(estimate: MatrixEstimate, matrix: Matrix, step: int) -> SpectralEstimate:
     """One record of a matrix; counts the products."""
     block: Matrix | None = estimate.begin(step)
     look.products = 0
@@ -24,7 +24,7 @@ def look(estimate: MatrixEstimate, matrix: Matrix, step: int) -> Estimate:
     return estimate.found
 
 
-def estimates(matrices: Iterable[Matrix]) -> list[tuple[Estimate, float]]:
+def estimates(matrices: Iterable[Matrix]) -> list[tuple[SpectralEstimate, float]]:
     """The estimate and the truth at every record."""
     found = []
     estimate: MatrixEstimate | None = None
@@ -43,7 +43,7 @@ def direction(rows: int, columns: int, seed: int) -> Matrix:
     return np.outer(a / np.linalg.norm(a), b / np.linalg.norm(b))
 
 
-def right(found: Estimate, truth: float) -> bool:
+def right(found: SpectralEstimate, truth: float) -> bool:
     """Whether the truth is within the error; an estimate is never more than σ₁."""
     return found.value - 1e-9 * truth <= truth <= found.value + found.error + 1e-12
 
@@ -72,7 +72,7 @@ def test_hard_matrices() -> None:
         assert found.value == pytest.approx(truth, rel=1e-5)
         assert right(found, truth)
     ((found, _),) = estimates([np.zeros((5, 7))])
-    assert found == Estimate(0.0, 0.0, 0.0, 0.0, True)
+    assert found == SpectralEstimate(0.0, 0.0, 0.0, 0.0, True)
 
 
 def test_a_matrix_that_was_zero_is_looked_at_anew() -> None:

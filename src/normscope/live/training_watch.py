@@ -43,15 +43,13 @@ class TrainingWatch:
     def __init__(
         self, model: nn.Module, optimizers: Sequence[Optimizer], pace: Pace, options: MonitorOptions
     ) -> None:
-        self.step = options.step
-        self.options, self.pace = options, pace
-        self.guard = Guard()
-        self.ranks = Ranks.current()
+        self.step, self.options, self.pace = options.step, options, pace
+        self.guard, self.ranks = Guard(), Ranks.current()
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
         self._spectra = SpectralWatch(self.ranks, self.guard, pace.spend, options.spectral)
-        self._spectra.look_at(model, self.subject.layout)
+        self._spectra.look_at(self.subject.model, self.subject.layout)
         self.publisher: Publisher | None = None
         self.begun = self._stale = self._armed = False
         self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)

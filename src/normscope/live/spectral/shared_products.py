@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.live.model.ranks import Ranks
-from normscope.live.spectral.matrix_shards import ShardBlock, LiveMatrix
-from normscope.live.spectral.spectral_estimate import WIDTH, Estimate, MatrixEstimate
+from normscope.live.spectral.matrix_shards import LiveMatrix, ShardBlock
+from normscope.live.spectral.spectral_estimate import WIDTH, MatrixEstimate, SpectralEstimate
 from normscope.weights.sums.live_sums import NONFINITE, SUMSQ, sums_of
 
 Array = NDArray[np.float64]
@@ -32,7 +32,7 @@ class SharedMatrix:
 
     matrix: LiveMatrix
     estimate: MatrixEstimate
-    found: Estimate | None = None
+    found: SpectralEstimate | None = None
     note: str | None = None
     """Why there is no estimate."""
 

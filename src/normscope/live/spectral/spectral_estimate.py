@@ -35,7 +35,7 @@ CONVERGED, ENOUGH = 1e-5, 1e-6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SpectralEstimate:
     """σ₁ with its error: a bound where the block has met the largest directions."""
 
     value: float
@@ -110,7 +110,7 @@ class MatrixEstimate:
     def _judge(self, sumsq: float) -> None:
         """The estimate from what this record has seen so far."""
         if not len(self._images):  # a matrix of zeros
-            self.found, self._doubt = Estimate(0.0, 0.0, 0.0, 0.0, True), False
+            self.found, self._doubt = SpectralEstimate(0.0, 0.0, 0.0, 0.0, True), False
             return
         mixed, squares = np.linalg.eigh(self._images @ self._images.T)[::-1]
         self._vectors, self._values = mixed.T[::-1], np.sqrt(np.maximum(squares[::-1], 0.0))
@@ -127,7 +127,7 @@ class MatrixEstimate:
         if self._doubt and self._round <= MORE_ROUNDS:
             error = max(error, gained**0.5)
         converged = error <= CONVERGED * value
-        self.found = Estimate(value, error, residual, max(sumsq, 0.0) ** 0.5, converged)
+        self.found = SpectralEstimate(value, error, residual, max(sumsq, 0.0) ** 0.5, converged)
 
     def _keep(self) -> None:
         """Keep the best vectors for the next record."""
@@ -173,5 +173,5 @@ def _basis(rows: Array) -> Array:
     if not len(rows):
         return rows
     basis, lengths, _ = qr(rows.T, mode="economic", pivoting=True, check_finite=False)
-    kept: Array = np.ascontiguousarray(basis[:, np.abs(np.diag(lengths)) > 1e-12].T, dtype=np.float64)
-    return kept
+    found: Array = np.array(basis[:, np.abs(np.diag(lengths)) > 1e-12].T, dtype=np.float64, order="C")
+    return found

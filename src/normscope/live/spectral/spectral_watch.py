@@ -14,7 +14,7 @@ from normscope.errors import NormscopeError, UsageError
 from normscope.live.model.ranks import Ranks
 from normscope.live.model.sharding import Layout, flat_starts, local
 from normscope.live.probing.guarding import Guarding
-from normscope.live.spectral.matrix_shards import ShardBlock, LiveMatrix, blocks, live_matrices
+from normscope.live.spectral.matrix_shards import LiveMatrix, ShardBlock, blocks, live_matrices
 from normscope.live.spectral.shared_products import Cut, SharedMatrix, SharedProducts
 from normscope.live.spectral.spectral_estimate import FIRST_ROUNDS, WIDTH, MatrixEstimate
 from normscope.live.writing.journal_entries import Note, SpectralRows
@@ -29,7 +29,7 @@ MEMORY = 1 << 28
 Spectral = Schedule | bool
 
 
-class Destination(Protocol):
+class SpectralDestination(Protocol):
     """Where what was found goes; only rank 0 has one."""
 
     def put(self, entry: Note) -> None:
@@ -98,7 +98,7 @@ class SpectralWatch:
         """Whether spectral norms are measured after this step."""
         return recorded if isinstance(self._spectral, bool) else step in self._spectral
 
-    def after(self, step: int, recorded: bool, destination: Destination | None) -> None:
+    def after(self, step: int, recorded: bool, destination: SpectralDestination | None) -> None:
         """Publish the spectral norms after a step; every rank must call this."""
         if self._spectral is False or not self.due(step, recorded and bool(self._spectral)):
             return
@@ -152,7 +152,7 @@ class SpectralWatch:
                 together.setdefault((each.matrix.tensor, each.matrix.part), []).append(each)
         return [_row(step, *place, several) for place, several in together.items()]
 
-    def _say_left_out(self, step: int, destination: Destination) -> None:
+    def _say_left_out(self, step: int, destination: SpectralDestination) -> None:
         """Say once what is not measured, and keep it in the run file."""
         text = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
         if text and text != self._noted:

@@ -132,7 +132,18 @@ def lab_samples(folder):
     with mock.patch("normscope.lab.sweep.sweep.open_engine", lambda address: ThreadPoolExecutor(1)):
         found["sweep"] = [
             call_json("sweep", *cells, "-o", folder / "sweep"),
-            call_json("sweep", *task(), "--lr", 1e-3, "--set", "saturation=every:1", "-o", folder / "tasks"),
+            call_json(
+                "sweep",
+                *task(),
+                "--lr",
+                1e-3,
+                "--set",
+                "saturation=every:1",
+                "--spectrum",
+                0,
+                "-o",
+                folder / "tasks",
+            ),
         ]
     return found | {"watch": [call_json("watch", folder / "lab" / "run.db")]}
 

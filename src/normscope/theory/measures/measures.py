@@ -49,7 +49,7 @@ def run_series(
         grouped = group(run, by=by, scope=scope, stage=stage)
         table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure), grouped.scope)
     elif measure in run.measure_names():
-        table = _recorded_by_plugin(run, measure, by, scope, stage_of(run, stage))
+        table = _recorded_by_plugin(run, measure, by, scope, stage)
     else:
         raise _unknown_measure(run, measure)
     found = []
@@ -81,17 +81,19 @@ class _Columns:
     scope: str
 
 
-def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str) -> _Columns:
+def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str | None) -> _Columns:
     """Means of recorded values over the tensors of each group; NaN where one of them has no value.
 
     Of measures of attention heads, the largest.
 
     Tensors that were never measured in this stage (a measure of matrices leaves out vectors) are
-    not part of the group.
+    not part of the group. A training of the lab may have recorded a measure and no weight statistics.
     """
+    alone = not run.stages() and not stage
+    stage = "" if alone else stage_of(run, stage)
     rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
     measured = {tensor for _, tensor, value in rows if value is not None}
-    everything = _measured(run, stage)
+    everything = [row for row in run.tensors() if row.tied_to is None] if alone else _measured(run, stage)
     tensors = [tensor for tensor in tensors_in_scope(everything, scope) if tensor.id in measured]
     names = _group_names(by, tensors)
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)

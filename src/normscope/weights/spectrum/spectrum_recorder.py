@@ -12,6 +12,7 @@ from normscope.progress import Progress
 from normscope.rows import MeasureRow, SpectrumRow
 from normscope.run import Run
 from normscope.weights.heads.attention_facts import AttentionSettings
+from normscope.weights.live_spectra import LIVE, LIVE_MEASURE
 from normscope.weights.scan.plugin_measures import MeasuredStage
 from normscope.weights.spectra.krylov_values import KrylovOptions
 from normscope.weights.spectra.matrix_spectrum import SpectrumOptions
@@ -75,7 +76,7 @@ class SpectrumRecorder:
         """Delete spectra that were measured in another way, and heads that were cut in another way."""
         with run.transaction():
             if self._changed(run, SETTINGS, self._config.settings):
-                _forget(run, "1", (*MEASURES, *LARGEST_MEASURES))
+                _forget(run, f"NOT {LIVE}", (*MEASURES, *LARGEST_MEASURES))
             of_heads = set(self._config.of) & set(HEAD_KINDS)
             if of_heads and self._changed(run, HEAD_SETTINGS, self._settings.recorded):
                 _forget(run, "kind IN ('qk', 'ov')", LARGEST_MEASURES)
@@ -92,22 +93,23 @@ class SpectrumRecorder:
         with run.transaction():
             run.write(self._rows)
             run.write(
-                [*(row for each in self._rows for row in _as_measures(each)), *head_measures(self._rows)]
+                [*(row for each in self._rows for row in as_measures(each)), *head_measures(self._rows)]
             )
         self._rows.clear()
 
 
 def _forget(run: Run, condition: str, measures: Collection[str]) -> None:
+    """Delete spectra and the measures made of them; those that a monitor wrote stay."""
     run.delete_rows("spectrum", condition)
     for name in measures:
-        run.delete_rows("measure", "name = ?", (name,))
+        run.delete_rows("measure", f"name = ? AND NOT {LIVE_MEASURE}", (name,))
 
 
 def _options(config: SpectrumConfig) -> SpectrumOptions:
     return SpectrumOptions(exact=config.exact, top=config.top, krylov=KrylovOptions(seed=config.seed))
 
 
-def _as_measures(row: SpectrumRow) -> list[MeasureRow]:
+def as_measures(row: SpectrumRow) -> list[MeasureRow]:
     """What fits and figures read like any other measure: figures of whole tensors."""
     if row.kind != WEIGHTS or row.part >= 0:
         return []

@@ -15,6 +15,7 @@ from normscope.checkpoints.arrays import read_tensor
 from normscope.errors import MatrixError
 from normscope.rows import SpectrumRow
 from normscope.run import NO_PREVIOUS, Run, TensorRow
+from normscope.weights.live_spectra import LIVE
 from normscope.weights.scan.plugin_measures import MeasuredStage
 from normscope.weights.spectra.growth_directions import Directions, leading_directions, old_shares
 from normscope.weights.spectra.matrix_spectrum import (
@@ -120,7 +121,7 @@ def missing_tasks(
     options: SpectrumOptions,
 ) -> list[SpectrumTask]:
     """The tensors with spectra that the run file does not have yet, or of another comparison."""
-    sql = "SELECT kind, step, tensor, prev_step FROM spectrum WHERE stage = ?"
+    sql = f"SELECT kind, step, tensor, prev_step FROM spectrum WHERE stage = ? AND NOT {LIVE}"
     done = set(run.query(sql, (stage.name,)))
     tasks = []
     for row in rows:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from benchmarks.alarm_table import spectral
 from benchmarks.alarm_table.training import run
 from normscope.live.alarms.alarms import Alarm
@@ -47,7 +49,10 @@ def test_values_that_are_not_known_are_not_compared() -> None:
     assert spectral_sizes([row(1.0, 0.5), row(None, 0.0)], ["w"]) == {}
 
 
+@pytest.mark.slow
 def test_a_training_in_which_a_matrix_of_rank_one_is_added() -> None:
-    (case,) = [c for f, _, c in spectral.FAULTS if "once" in f or ("is added, 2" in f and c.name == "SGD")][:1]
+    (case,) = [c for f, _, c in spectral.FAULTS if "once" in f or ("is added, 2" in f and c.name == "SGD")][
+        :1
+    ]
     outcome = run(case)
     assert outcome.after(["spectral-growth"]) == 1

@@ -162,7 +162,7 @@ def residual_and_bound(images: Array, right: Array) -> tuple[float, float]:
 
 def orthonormal(block: Array, known: Array) -> Array:
     """An orthonormal basis of what the rows of a block have beside the known ones; fewer if there is less."""
-    found = block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-300)
+    found: Array = block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-300)
     for _ in range(2):
         found = found - (found @ known.T) @ known
         found = _basis(found)

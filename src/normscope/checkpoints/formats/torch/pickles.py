@@ -19,11 +19,12 @@ from normscope.checkpoints.formats.torch.archives import (
     read_zip,
     unpickle_in,
 )
+from normscope.checkpoints.formats.torch.hostile_names import refuse_hostile
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
 from normscope.checkpoints.formats.torch.pickled_arrays import PickledArrays
 from normscope.checkpoints.formats.torch.pickled_trees import find_tree
 from normscope.checkpoints.formats.torch.records import TensorRecord
-from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model, refuse_hostile
+from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model
 from normscope.checkpoints.storage import zips
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.words import some

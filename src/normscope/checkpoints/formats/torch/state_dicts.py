@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from normscope.checkpoints.formats.torch.hostile_names import refuse_hostile
 from normscope.checkpoints.formats.torch.nested_values import (
     LeafVisitor,
     children,
@@ -44,14 +45,6 @@ COPY = re.compile(
 """Keys of other states of the same model."""
 WEIGHTS = frozenset(("weight", "kernel", "in_proj_weight", "weight_g", "weight_v", "weight_orig"))
 """Names of the matrices by which a network is told from other things that contain tensors."""
-_HOSTILE_MODULES = frozenset(
-    ("os", "posix", "nt", "subprocess", "sys", "shutil", "socket", "pty", "runpy", "importlib", "ctypes",
-     "code", "commands", "webbrowser", "pickle", "_pickle", "marshal", "timeit", "pdb", "bdb", "asyncio",
-     "http", "urllib")
-)  # fmt: skip
-_HOSTILE_BUILTINS = frozenset(
-    ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint", "execfile")
-)
 
 
 @dataclass
@@ -267,15 +260,6 @@ def _refuse_placeholders(state: ModelState, where: str) -> None:
         )
 
 
-def refuse_hostile(pickle: Pickle, where: str) -> None:
-    """UnsafeCheckpoint if a pickle names a function that only an attack would call."""
-    if named := next(filter(is_hostile, pickle.globals), None):
-        raise UnsafeCheckpoint(
-            f"{where} would call {str(named)[:100]} when loaded, which no checkpoint needs to do. "
-            "Nothing was run. Do not load it with another program either."
-        )
-
-
 def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
     if set(state.skipped.values()) & {OPTIMIZER, BESIDE}:
         raise UnknownFormat(f"{where} contains optimizer or scheduler state, but no model.")
@@ -292,11 +276,3 @@ def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
 
 def _is_harmless(function: Global) -> bool:
     return function.module.startswith("torch.") or function.module in ("torch", "collections", "numpy")
-
-
-def is_hostile(function: Global) -> bool:
-    """Whether a checkpoint could name this function only to run something on the reader's machine."""
-    top = function.module.split(".")[0]
-    if top in ("builtins", "__builtin__"):
-        return function.name.split(".")[0] in _HOSTILE_BUILTINS
-    return top in _HOSTILE_MODULES

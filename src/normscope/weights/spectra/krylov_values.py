@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr, svdvals
 
-from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues
+from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues, scaled
 from normscope.weights.spectra.spectral_figures import effective_rank
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
@@ -47,7 +46,7 @@ class KrylovOptions:
 def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = None) -> WeightedValues:
     """An estimate of the spectrum of a finite matrix [m, n], in float32; the same for the same seed."""
     options = options or KrylovOptions()
-    wide, scale = _scaled(matrix)
+    wide, scale = scaled(matrix)
     energy = float(np.einsum("ij,ij->", wide, wide, dtype=np.float64))
     shape = matrix.shape[0], matrix.shape[1]
     if energy == 0:
@@ -64,16 +63,6 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
         energy=energy * scale**2,
         bias=bias,
     )
-
-
-def _scaled(matrix: NDArray[np.floating]) -> tuple[Block, float]:
-    """The matrix with the larger side last, divided by a power of two so that squares stay in range."""
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    largest = float(max(wide.max(initial=0.0), -wide.min(initial=0.0)))
-    usual = largest == 0 or 1e-6 < largest < 1e6
-    scale = 1.0 if usual else float(2.0 ** np.floor(np.log2(largest)))
-    divided = wide if usual else wide / scale
-    return np.ascontiguousarray(divided, dtype=np.float32), scale
 
 
 def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[WeightedValues, float]:
@@ -198,8 +187,8 @@ def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int
 
 def _largest(wide: Block, vectors: Block) -> Array:
     """The singular values of W projected onto the space of these vectors, in float64."""
-    basis = qr(vectors.astype(np.float64), mode="economic", check_finite=False)[0]
+    basis = np.linalg.qr(vectors.astype(np.float64))[0]
     images = np.zeros((wide.shape[1], basis.shape[1]))
     for first in range(0, len(wide), CHUNK):
         images += wide[first : first + CHUNK].astype(np.float64).T @ basis[first : first + CHUNK]
-    return np.asarray(svdvals(images, check_finite=False), np.float64)
+    return np.asarray(np.linalg.svd(images, compute_uv=False), np.float64)

@@ -55,7 +55,7 @@ def leading_directions(matrix: NDArray[np.floating], count: int = 16, seed: int 
     space = KrylovSpace(wide, seed)
     for products in range(1, MOST_PRODUCTS + 1):
         space.grow()
-        if space.exhausted or (products >= 4 and products % 2 == 0 and _settled(space, count)):
+        if space.exhausted or (products >= 6 and products % 3 == 0 and _settled(space, count)):
             break
     ritz = space.ritz()
     kept = min(count, int(np.sum(ritz.eigenvalues > 1e-10 * ritz.eigenvalues[0])))

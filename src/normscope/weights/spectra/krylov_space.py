@@ -52,8 +52,8 @@ class KrylovSpace:
 
     def grow(self) -> None:
         """One product with Wᵀ and one with W: a block more in the basis."""
-        self._halfway.append(self._wide.T @ self._next)
-        image = self._wide @ self._halfway[-1]
+        self._halfway.append(self._next.T @ self._wide)  # faster than its transpose
+        image = self._wide @ self._halfway[-1].T
         self.basis = np.concatenate([self.basis, self._next], axis=1)
         self._images = np.concatenate([self._images, image], axis=1)
         self._next = self._new_directions(image)
@@ -83,8 +83,8 @@ class KrylovSpace:
 
     def lengths(self, ritz: RitzValues) -> Array:
         """‖Wᵀ x‖ of each approximate singular vector: σ to 1e-6 · σ₁, where √λ would lose all below 3e-4."""
-        images = np.concatenate(self._halfway, axis=1) @ ritz.vectors.astype(np.float32)
-        squares: Array = np.einsum("ij,ij->j", images, images, dtype=np.float64)
+        images = ritz.vectors.T.astype(np.float32) @ np.concatenate(self._halfway)
+        squares: Array = np.einsum("ij,ij->i", images, images, dtype=np.float64)
         return np.sqrt(squares)
 
 

@@ -7,6 +7,7 @@ vector also gives a Gauss quadrature of the density (stochastic Lanczos quadratu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,8 @@ from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValue
 from normscope.weights.spectra.spectral_figures import effective_rank
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
-CHECKED_EVERY = 4
+CHECKED_LATER = 4  # a check costs more the larger the space is: at 6, 8, 10, 12, 15, 18, 22, … products
+COMPARED = 4  # products between the two effective ranks that tell its bias
 CLOSE_TO_LARGEST, CLOSE_TO_ITSELF = 2e-3, 5e-3
 """A value counts by itself if its residual keeps it this close, in units of σ₁ and of σ; others describe
 the density."""
@@ -31,12 +33,13 @@ CHUNK = 256  # rows that are widened to float64 at a time
 class KrylovOptions:
     """How far to go: until the largest values and the effective rank are certain, or after `most` products.
 
-    Certain is: the `wanted` largest values within `tolerance` · σ₁, the effective rank within
-    `rank_tolerance`.
+    Certain is: σ₁ within `tolerance` · σ₁, the `wanted` largest values within that or `own_tolerance` of
+    themselves, the effective rank within `rank_tolerance`.
     """
 
     wanted: int = 8
     tolerance: float = 1e-6
+    own_tolerance: float = 5e-6
     rank_tolerance: float = 5e-3
     least: int = 6
     most: int = 30
@@ -55,10 +58,12 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
     space = KrylovSpace(wide, options.seed)
     found, bias = _grown(space, energy, options)
     values = _refined(found, wide, space, options.wanted + MARGIN)
+    narrowed = matrix.dtype.itemsize > wide.dtype.itemsize
+    rounding = 2.0**-24 * float(np.sqrt(energy)) if narrowed else 0.0  # of each entry to float32
     return replace(
         values,
         values=values.values * scale,
-        errors=values.errors * scale,
+        errors=(values.errors + rounding) * scale,
         shape=shape,
         energy=energy * scale**2,
         bias=bias,
@@ -71,25 +76,38 @@ def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[W
     The bias of a quadrature with k products falls about as 1/k², so it is about k / (2 · 4) times what the
     last four products have changed.
     """
-    before = float("nan")
+    ranks: dict[int, float] = {}
+    check = options.least
     for products in range(1, options.most + 1):
         space.grow()
         last = space.exhausted or products == options.most
-        if not last and (products < options.least or (products - options.least) % CHECKED_EVERY):
+        if not last and products < check:
             continue
+        check = products + max(2, products // CHECKED_LATER)
         ritz = space.ritz()
         found = _weighted(space, ritz, energy)
-        rank = effective_rank(found.values, found.weights)
-        bias = 0.0 if space.exhausted else abs(rank / before - 1) * products / (2 * CHECKED_EVERY)
-        before = rank
+        ranks[products] = effective_rank(found.values, found.weights)
+        bias = 0.0 if space.exhausted else _bias(ranks)
         if last or (bias <= options.rank_tolerance and _certain(ritz, options)):
             break
     return found, bias
 
 
+def _bias(ranks: Mapping[int, float]) -> float:
+    """The relative bias of the last effective rank; NaN if there is none to compare it with."""
+    products = max(ranks)
+    before = [other for other in ranks if other <= products - COMPARED]
+    if not before:
+        return float("nan")
+    change = abs(ranks[products] / ranks[max(before)] - 1)
+    return change * products / (2 * (products - max(before)))
+
+
 def _certain(ritz: RitzValues, options: KrylovOptions) -> bool:
     bounds = _errors(ritz, rounded=False)[: options.wanted]
-    return bool(np.all(bounds <= options.tolerance * np.sqrt(ritz.eigenvalues[0])))
+    values = np.sqrt(ritz.eigenvalues[: options.wanted])
+    near = np.maximum(options.own_tolerance * values, options.tolerance * values[0])
+    return bool(np.all(bounds <= near) and bounds[0] <= options.tolerance * values[0])
 
 
 def _weighted(space: KrylovSpace, ritz: RitzValues, energy: float) -> WeightedValues:

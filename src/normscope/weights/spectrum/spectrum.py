@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from normscope._spectrum_rows import SPECTRAL_MEASURES
 from normscope.anatomy import in_scope
 from normscope.checkpoints.series.series import CheckpointSource, open_series
 from normscope.errors import UsageError
@@ -26,14 +27,6 @@ from normscope.weights.spectrum.spectrum_tasks import KINDS, WEIGHTS, SpectrumTa
 
 FLUSH_SECONDS = 1.0  # measured matrices wait at most this long to be written
 SETTINGS = "spectrum-settings"
-MEASURES = {
-    "spectral-norm": "spectral_norm",
-    "stable-rank": "stable_rank",
-    "effective-rank": "effective_rank",
-    "nuclear-norm": "nuclear_norm",
-    "alpha": "alpha",
-}
-"""Measures of a run that spectra of weights give, by the column they are read from."""
 
 
 @dataclass(frozen=True)
@@ -244,5 +237,5 @@ def _as_measures(row: SpectrumRow) -> list[MeasureRow]:
         return []
     return [
         MeasureRow(row.step, row.tensor, name, getattr(row, column), row.stage)
-        for name, column in MEASURES.items()
+        for name, column in SPECTRAL_MEASURES.items()
     ]

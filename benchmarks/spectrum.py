@@ -197,12 +197,8 @@ def main():
     if quick:
         return
     one_matrix(4096, 11008, 25, 1)
-    whole_series(
-        LLAMA, 1, 10, "ten checkpoints, 103 M parameters in two layers 2048 wide, one of them measured"
-    )
-    whole_series(
-        GPT2, 2, 10, "ten checkpoints, 85 M parameters in twelve layers 768 wide, two of them measured"
-    )
+    whole_series(LLAMA, 1, 10, "ten checkpoints of 103 M in two layers 2048 wide, one measured")
+    whole_series(GPT2, 2, 10, "ten checkpoints of 85 M in twelve layers 768 wide, two measured")
 
 
 if __name__ == "__main__":

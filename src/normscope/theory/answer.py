@@ -29,7 +29,6 @@ from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference
 
 CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
-FITTED_SPECTRA = ("spectral-norm", "stable-rank")
 AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
@@ -93,7 +92,6 @@ class Results:
     highlights: Highlights
     fit: GrowthFit | None
     no_fit: str
-    spectral_fits: tuple[GrowthFit, ...]
     layer_fits: GroupFits | None
     budget: NormBudget | None
     layer_budgets: tuple[NormBudget, ...]
@@ -132,7 +130,6 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
         highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
         fit=fit,
         no_fit=no_fit,
-        spectral_fits=_spectral_fits(run, stage, fit),
         layer_fits=_layer_fits(known),
         budget=budgets[0] if budgets else None,
         layer_budgets=budgets[1:],
@@ -157,7 +154,6 @@ def series_results(
         highlights=highlights(norms, fit),
         fit=fit,
         no_fit=no_fit,
-        spectral_fits=(),
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
@@ -225,18 +221,6 @@ def _fit(norms: Series, rates: RateRecord | None = None) -> tuple[GrowthFit | No
         return fit_series(norms, rates=rates), ""
     except SeriesError as error:
         return None, f"No growth law: {error}."
-
-
-def _spectral_fits(run: Run, stage: str, norm: GrowthFit | None) -> tuple[GrowthFit, ...]:
-    """The law of σ₁ and of the stable rank beside that of the norm, where spectra were measured."""
-    found = []
-    for measure in FITTED_SPECTRA:
-        if measure in run.measure_names():
-            try:
-                found.append(fit_growth(run, measure, stage=stage))
-            except SeriesError:
-                continue
-    return (norm, *found) if norm and found else tuple(found)
 
 
 def _advice(known: RunEvidence) -> AdviceList | None:

@@ -19,10 +19,10 @@ WHAT = {GROWTH: "growth since step {first}", "update": "updates between checkpoi
 COUNTS = "Directions with 50 % and 90 % of ‖Δ‖²"
 SHARES = "Share of ‖Δ‖² in old directions"
 NOTE = (
-    "Means over the matrices; thin lines are those with the fewest and the most. Blue lines are 50 %, orange "
-    "ones 90 %. Old directions are the {count} leading ones of the matrix before the change; dotted is what a "
-    "random change would have in them. A share far above it means that directions get longer which were there "
-    "already, a share near it that new ones are added."
+    "Means over the matrices; thin lines are those with the fewest and the most. Blue is 50 %, orange 90 %. "
+    "Old directions are the {count} leading ones of the matrix before the change; dotted is what a random "
+    "change would have in them. A share far above it means that old directions get longer, a share near it "
+    "that new ones are added."
 )
 
 

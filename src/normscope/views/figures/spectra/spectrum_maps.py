@@ -94,7 +94,7 @@ def _heat(columns: Sequence[Any], heights: Sequence[Sequence[float | None]], tit
 
 
 def _layout(layers: Sequence[str], columns: Sequence[Any], title: str) -> dict[str, Any]:
-    x: dict[str, Any] = {"title": {"text": title}, "showgrid": False, "tickangle": "auto"}
+    x: dict[str, Any] = {"title": {"text": title}, "showgrid": False}
     if columns and isinstance(columns[0], str):
         x |= {"type": "category"}
     return {

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from normscope.rows import SpectrumRow
 from normscope.theory.spectra.spectral_history import Array, SpectralHistory, SpectralMatrix
 
 FINE, POINTS = 240, 48  # cells in which the density is smoothed, and points that are kept of it
 SMOOTHING = 5.0  # cells
 LOWEST = 1e-3  # of the largest value: what is smaller is left out of the density
 TOP = 8
+LIKE_NOISE = 0.1  # the largest distance of the bulk from Marchenko and Pastur's law
 
 
 @dataclass(frozen=True)
 class DensityCurves:
     """The density of log σ at some steps, one height [steps, places] for each place on a common axis.
 
-    `top` [steps, values] are the largest singular values, `edge` [steps] is where the bulk ends; NaN where
-    it is not known. `sound` says at how many steps the bulk looks like noise, so that the edge means
-    something.
+    `top` [steps, values] are the largest singular values, `edge` [steps] is where the bulk ends: NaN where
+    it does not look like noise, so that an edge means nothing.
     """
 
     matrix: SpectralMatrix
@@ -30,7 +31,6 @@ class DensityCurves:
     heights: Array
     top: Array
     edge: Array
-    sound: int
 
 
 def density_curves(
@@ -47,13 +47,15 @@ def density_curves(
     grid = np.geomspace(low / 1.3, high * 1.15, FINE + 1)
     heights = np.array([_smoothed(each, grid) for each in quantiles])
     top = np.array([_padded((row.detail or {}).get("top", ())) for row in known])
-    edge = np.array([np.nan if row.bulk_edge is None else row.bulk_edge for row in known])
-    sound = sum(row.bulk_distance is not None and row.bulk_distance <= 0.1 for row in known)
+    edge = np.array([_edge(row) for row in known])
     centres = np.sqrt(grid[1:] * grid[:-1])
     kept = np.unique(np.rint(np.linspace(0, FINE - 1, POINTS)).astype(int))
-    return DensityCurves(
-        matrix, tuple(row.step for row in known), centres[kept], heights[:, kept], top, edge, sound
-    )
+    return DensityCurves(matrix, tuple(row.step for row in known), centres[kept], heights[:, kept], top, edge)
+
+
+def _edge(row: SpectrumRow) -> float:
+    noise = row.bulk_distance is not None and row.bulk_distance <= LIKE_NOISE
+    return row.bulk_edge if noise and row.bulk_edge is not None else float("nan")
 
 
 def _smoothed(quantiles: Array, grid: Array) -> Array:

@@ -44,8 +44,8 @@ def ridge_figure(found: SpectralHistory) -> FigureSpec | None:
 
 def _note(curves: list[DensityCurves]) -> str:
     top = max(int(np.isfinite(each.top).any(axis=0).sum()) for each in curves)
-    edge = any(each.sound for each in curves)
-    missing = any(each.sound < len(each.steps) for each in curves)
+    edge = any(np.isfinite(each.edge).any() for each in curves)
+    missing = any(np.isnan(each.edge).any() for each in curves)
     return " ".join([NOTE.format(top=top), *([EDGE_NOTE] if edge else []), *([NOT_NOISE] if missing else [])])
 
 
@@ -78,7 +78,11 @@ def _ridges(curves: DensityCurves, steps: list[int]) -> list[Trace]:
     values = [
         _follow(curves.top[:, k], rows, palette.INK, "dot", f"σ{k + 1}") for k in range(curves.top.shape[1])
     ]
-    edge = [_follow(curves.edge, rows, palette.RADIAL, "dash", "edge of the bulk")] if curves.sound else []
+    edge = (
+        [_follow(curves.edge, rows, palette.RADIAL, "dash", "edge of the bulk")]
+        if np.isfinite(curves.edge).any()
+        else []
+    )
     return [{**trace, "set": name} for trace in [*traces, *values, *edge]]
 
 

@@ -72,8 +72,7 @@ def _laws(laws: Sequence[GrowthFit]) -> TableSpec:
     rows = [
         (
             fit.data.unit or "norm",
-            formula(fit.law().formula),
-            "yes" if fit.decided else "no",
+            _law(fit),
             f"{fit.law().r2:.5f}".replace("-", "−"),
             *_exponent(fit),
             number(float(fit.data.values[0])),
@@ -81,9 +80,17 @@ def _laws(laws: Sequence[GrowthFit]) -> TableSpec:
         )
         for fit in laws
     ]
-    columns = ("measure", "closest law", "choice is clear", "R²", "exponent", "95 %", "first", "last")
+    columns = ("measure", "law", "R²", "exponent", "95 %", "first", "last")
     note = "The norm is that of the whole body; the others are plain means over its matrices."
     return TableSpec("spectral-laws", "By which laws they grow", columns, rows, note)
+
+
+def _law(fit: GrowthFit) -> str:
+    """The law, with a question mark if others fit as well; the closest one if none holds."""
+    text = formula(fit.law().formula)
+    if fit.verdict == "none":
+        return f"none (closest: {text})"
+    return text if fit.decided else f"{text} ?"
 
 
 def _exponent(fit: GrowthFit) -> tuple[str, str]:

@@ -8,6 +8,14 @@ from typing import Any
 
 from normscope.run_files.run_documents import read_column
 
+SPECTRAL_MEASURES = {
+    "spectral-norm": "spectral_norm",
+    "stable-rank": "stable_rank",
+    "effective-rank": "effective_rank",
+    "nuclear-norm": "nuclear_norm",
+    "alpha": "alpha",
+}
+"""Measures of a run that spectra of weights give, by the column they are read from."""
 LARGEST_MEASURES = frozenset({"qk-spectral-norm", "ov-spectral-norm", "qk-logit-bound"})
 """Measures of attention heads: a group has the largest of its heads, not their mean."""
 NO_PART = -1

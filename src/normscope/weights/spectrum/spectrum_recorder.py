@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from normscope._spectrum_rows import LARGEST_MEASURES
+from normscope._spectrum_rows import LARGEST_MEASURES, SPECTRAL_MEASURES
 from normscope.anatomy import in_scope
 from normscope.progress import Progress
 from normscope.rows import MeasureRow, SpectrumRow
@@ -25,14 +25,6 @@ from normscope.weights.spectrum.spectrum_tasks import WEIGHTS, SpectrumTask, mis
 FLUSH_SECONDS = 1.0  # measured matrices wait at most this long to be written
 SETTINGS = "spectrum-settings"
 HEAD_SETTINGS = "spectrum-heads"
-MEASURES = {
-    "spectral-norm": "spectral_norm",
-    "stable-rank": "stable_rank",
-    "effective-rank": "effective_rank",
-    "nuclear-norm": "nuclear_norm",
-    "alpha": "alpha",
-}
-"""Measures of a run that spectra of weights give, by the column they are read from."""
 
 
 class SpectrumRecorder:
@@ -76,7 +68,7 @@ class SpectrumRecorder:
         """Delete spectra that were measured in another way, and heads that were cut in another way."""
         with run.transaction():
             if self._changed(run, SETTINGS, self._config.settings):
-                _forget(run, f"NOT {LIVE}", (*MEASURES, *LARGEST_MEASURES))
+                _forget(run, f"NOT {LIVE}", (*SPECTRAL_MEASURES, *LARGEST_MEASURES))
             of_heads = set(self._config.of) & set(HEAD_KINDS)
             if of_heads and self._changed(run, HEAD_SETTINGS, self._settings.recorded):
                 _forget(run, "kind IN ('qk', 'ov')", LARGEST_MEASURES)
@@ -115,5 +107,5 @@ def as_measures(row: SpectrumRow) -> list[MeasureRow]:
         return []
     return [
         MeasureRow(row.step, row.tensor, name, getattr(row, column), row.stage)
-        for name, column in MEASURES.items()
+        for name, column in SPECTRAL_MEASURES.items()
     ]

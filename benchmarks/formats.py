@@ -197,7 +197,7 @@ def series(write, gibibytes=0.5):
 
 
 def float8(size=4096, matrices=8):
-    """Bytes of float8 with a scale per 128 × 128 block, through the sums of one checkpoint, by processor time."""
+    """float8 with a scale per 128 × 128 block, through the sums of one checkpoint, by processor time."""
     random = torch.Generator().manual_seed(0)
     state = {}
     for i in range(matrices):

@@ -315,3 +315,23 @@ def test_a_large_weight_is_read_in_bounded_pieces(tmp_path):
         for at in range(0, expected.nbytes, step)
     ]
     assert b"".join(pieces) == expected.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(16, 128), (5, 300), (3, 7), (2, 4, 130)])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_the_compiled_loop_and_torch_give_the_same_bytes(tmp_path, monkeypatch, dtype, shape):
+    """All numbers, not-a-numbers too, with scales from the smallest to infinite."""
+    from normscope.checkpoints.formats.quantised.unpacking import scaled_rows
+
+    if scaled_rows._widen is None:
+        pytest.skip("the compiled loop is not in this installation")
+    torch.manual_seed(0)
+    numbers = torch.randint(0, 256, shape, dtype=torch.uint8).view(dtype)
+    extremes = torch.tensor([1e-45, 1e-20, 0.0, -3.0, 1e38, float("inf")])
+    for scale in (torch.rand(*shape[:-1], 1), extremes[torch.randint(6, (*shape[:-1], 1))], torch.rand(1)):
+        checkpoint = saved(tmp_path, {"l.weight": numbers, "l.weight_scale": scale})
+        compiled = values(checkpoint, "l.weight")
+        with monkeypatch.context() as patch:
+            patch.setattr(scaled_rows, "_widen", None)
+            by_torch = values(checkpoint, "l.weight")
+        np.testing.assert_array_equal(compiled, by_torch)

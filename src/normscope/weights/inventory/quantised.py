@@ -1,8 +1,7 @@
 """Quantised weights of layouts that no reader knows: they are refused, not measured.
 
-The norm of small numbers, or of the scales beside them, says nothing about the network. Layouts that are
-known are restored when a checkpoint is opened (`checkpoints/formats/quantised`): none of their parts is
-seen here.
+The norm of small numbers, or of the scales beside them, says nothing about the network. Known layouts are
+restored when a checkpoint is opened (`checkpoints/formats/quantised`): none of their parts is seen here.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ SMALL = 1 << 16
 """Bytes up to which a part is read when the checkpoint is opened: a shape, levels, a description."""
 _FLOATS = {"float32": "<f4", "float16": "<f2", "float64": "<f8"}
 _held = ByteCache(1 << 27)
-"""Parts of files that are not on this machine: scales are asked for again with every piece of a weight."""
+"""Scales, which are asked for again with every piece of a weight, and parts of files that are not here."""
 _PIECE = 1 << 23
+_SHORT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class StoredPart:
         return self.checkpoint.zero_copy(self.name)
 
     def read(self, start: int, stop: int) -> Buffer:
-        """The bytes start … stop−1; of files that are not here, in pieces that are held for a while."""
-        if self.mapped:
+        """The bytes start … stop−1; of short parts, and of files that are elsewhere, from held pieces."""
+        if self.mapped and self.nbytes > _SHORT:
             return self.checkpoint.read(self.name, start, stop)
         first, last = start // _PIECE, -(-stop // _PIECE)
         cuts = ((i, max(0, start - i * _PIECE), min(_PIECE, stop - i * _PIECE)) for i in range(first, last))

@@ -13,6 +13,11 @@ import numpy.typing as npt
 from normscope.checkpoints.formats.quantised.stored_parts import Bytes, Floats, StoredPart
 from normscope.checkpoints.formats.quantised.unpacking.float_blocks import ComputedFloats
 
+try:
+    from normscope.checkpoints.formats.quantised.unpacking import _widen
+except ImportError:  # no compiler when the package was installed
+    _widen = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -110,6 +115,11 @@ class ScaledRows(ComputedFloats):
         rows = self.grid.row_of(np.arange(first, last), self.stored.shape[:-1])
         begin, end = int(rows[0]), int(rows[-1]) + 1  # they never become smaller
         scales = self._grid_rows(self.scale, begin, end)
+        if self._is_plain:
+            block = self.grid.blocks[-1]
+            table = np.ascontiguousarray(scales[rows - begin])
+            _widen.widen(self.stored.dtype == "int8", raw, table, out, self.unit, block)
+            return
         zeros = None if self.zero is None else self._grid_rows(self.zero, begin, end)
         for at in range(0, last - first, self._together):
             some = slice(at, at + self._together)
@@ -121,6 +131,12 @@ class ScaledRows(ComputedFloats):
             self._apply(values, scales * factor, rows[some] - begin, torch.Tensor.mul_)
             if self.factor != 1:
                 values.mul_(self.factor)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the compiled loop does it: no zero points, no factor, a dtype that it knows."""
+        known = self.stored.dtype in ("float8_e4m3fn", "int8")
+        return _widen is not None and known and self.zero is None and self.factor == 1
 
     @property
     def _together(self) -> int:

@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 import normscope as ns
 from normscope.errors import CheckpointError
+from normscope.theory.measures.run_summary import summarise
 
 WEIGHT = torch.randn(64, 64)
 PACKED = torch.ones(8, 64, dtype=torch.int32)
@@ -47,6 +48,7 @@ def test_known_layouts_that_cannot_be_read_are_left_out_and_named(tmp_path, form
     with ns.scan(tmp_path, tmp_path / "run.db") as run:
         assert [tensor.name for tensor in run.tensors()] == ["norm.weight"]
         assert any("1 quantised weight is left out" in note for note in run.meta["notes"])
+        assert any("1 quantised weight is left out" in line for line in summarise(run).headlines)
         assert any("layers.0.up" in name for (name,) in run.query("SELECT name FROM skipped"))
 
 

@@ -12,6 +12,7 @@ from normscope.checkpoints.extents import SPOT, Extent
 from normscope.checkpoints.formats.quantised.stored_parts import PackedWeight, StoredPart, UnreadWeight
 from normscope.checkpoints.limits import reading, unreadable
 from normscope.errors import NormscopeError
+from normscope.remarks import UNCOUNTED
 from normscope.words import some
 
 
@@ -160,5 +161,5 @@ def _notes(unpacking: Unpacking) -> list[str]:
     for reason, names in reasons.items():
         what = "1 quantised weight is" if len(names) == 1 else f"{len(names)} quantised weights are"
         listed = some([name[:80] for name in quoted(names)], 1)
-        notes.append(f"{what} left out, and no norm contains them ({listed}): {reason}")
+        notes.append(f"{what} {UNCOUNTED} ({listed}): {reason}")
     return notes

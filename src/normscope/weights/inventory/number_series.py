@@ -292,9 +292,8 @@ def _identity(values: Values) -> bool:
     return values.ndim == 2 and np.array_equal(values, np.eye(len(values)))
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def _pixels(values: Values) -> bool:
-    return values.size == 3 and any(
+    return values.size == 3 and bool(np.isfinite(values).all()) and any(
         np.allclose(values.reshape(-1) / scale, known, atol=1e-3)
         for known in _PIXELS
         for scale in (1.0, 255.0)

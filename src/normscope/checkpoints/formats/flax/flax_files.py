@@ -20,7 +20,7 @@ from normscope.checkpoints.formats.model_entries import no_parameters
 from normscope.checkpoints.formats.safetensors import read_weight_map
 from normscope.checkpoints.limits import INT64
 from normscope.errors import CheckpointError, CorruptCheckpoint
-from normscope.words import some
+from normscope.words import printable, some
 
 
 def is_flax(file: File) -> bool:
@@ -99,7 +99,7 @@ def arrays_of_model(
         if isinstance(leaf, StoredArray) and leaf.dtype in ITEM_SIZES:
             arrays[name] = leaf
         elif isinstance(leaf, StoredArray):
-            unread[name] = f"the dtype {leaf.dtype[:40]}"
+            unread[name] = f"the dtype {printable(leaf.dtype[:40])}"
         elif leaf is not None and not isinstance(leaf, Reference):
             unread[name] = f"not an array, but a value of the type {type(leaf).__name__}"
     return arrays, unread

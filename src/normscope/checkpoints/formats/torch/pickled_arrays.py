@@ -24,6 +24,7 @@ from normscope.checkpoints.formats.torch.pickle_values import (
 from normscope.checkpoints.formats.torch.records import KnownArray, Storage, TensorRecord, read_size
 from normscope.checkpoints.formats.torch.windowed_bytes import HeldBytes, Latin1Text
 from normscope.errors import CorruptCheckpoint
+from normscope.words import printable
 
 _CODES: Mapping[str, str] = {
     "f8": "float64", "f4": "float32", "f2": "float16", "i8": "int64", "i4": "int32", "i2": "int16",
@@ -71,7 +72,8 @@ class PickledArrays:
             return self._rebuilt(call)
         except (TypeError, ValueError, IndexError) as error:
             raise CorruptCheckpoint(
-                f"{self._file.name}: an array is damaged ({str(error)[:100]}). Copy or save it again."
+                f"{self._file.name}: an array is damaged ({printable(str(error)[:100])}). "
+                "Copy or save it again."
             ) from None
 
     def _rebuilt(self, call: CallRecord) -> TensorRecord | str:
@@ -80,7 +82,7 @@ class PickledArrays:
         if isinstance(call.function, Global) and call.function.name != "_reconstruct":
             _, (kind, *_), state, *_ = call.args
         if not isinstance(kind, Global) or (kind.module, kind.name) != ("numpy", "ndarray"):
-            return f"an array of the type {shown(kind)}"
+            return f"an array of the type {printable(shown(kind))}"
         if not isinstance(state, tuple) or not 4 <= len(state) <= 5:
             raise ValueError("an array without values")
         shape, dtype, fortran, data = state[-4:]
@@ -89,7 +91,7 @@ class PickledArrays:
     def _record(self, shape: Any, dtype: Any, order: Any, data: Any, axes: Any = None) -> TensorRecord | str:
         sizes, kind = read_size(shape), _dtype(dtype)
         if kind not in ITEM_SIZES:
-            return f"NumPy's dtype {kind[:40]}"
+            return f"NumPy's dtype {printable(kind[:40])}"
         width = ITEM_SIZES[kind]
         nbytes = math.prod(sizes) * width
         sizes, strides = _layout(sizes, order, axes)

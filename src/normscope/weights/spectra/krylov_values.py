@@ -42,7 +42,7 @@ class KrylovOptions:
     own_tolerance: float = 5e-6
     rank_tolerance: float = 5e-3
     least: int = 6
-    most: int = 30
+    most: int = 60
     seed: int = 0
 
 

@@ -99,6 +99,15 @@ def bundle(name):
     return {path.name: path.read_bytes() for path in (FIXTURES / "tensorflow").glob(f"{name}*")}
 
 
+def below(name):
+    paths = [path for path in (FIXTURES / name).rglob("*") if path.is_file()]
+    return {f"step_1/{path.relative_to(FIXTURES / name)}": path.read_bytes() for path in paths}
+
+
+def keras_file(name):
+    return (FIXTURES / "keras" / name).read_bytes()
+
+
 @functools.cache
 def seeds(name):
     return {
@@ -115,12 +124,17 @@ def seeds(name):
         "llama2.c": lambda: {"step_1.bin": llama_bytes()},
         "tensorflow": lambda: bundle("model.ckpt-1000"),
         "tensorflow sliced": lambda: bundle("sliced.ckpt-3"),
+        "saved model": lambda: below("keras/exported"),
+        "hdf5": lambda: {"step_1.h5": keras_file("functional.h5")},
+        "keras": lambda: {"step_1.keras": keras_file("subclassed.keras")},
+        "keras shards": lambda: below("keras/shards"),
     }[name]()
 
 
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
-    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced",
+    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced", "saved model",
+    "hdf5", "keras", "keras shards",
 ]  # fmt: skip
 
 place = st.integers(0, 2**20)
@@ -175,7 +189,8 @@ def repair(files, name):
 
 @functools.cache
 def seed_block_size(name):
-    seed = bundle(name.removesuffix(".index"))[name]
+    files = below("keras/exported") if "/" in name else bundle(name.removesuffix(".index"))
+    seed = files[name]
     for end in range(20, len(seed) - 53):
         if seed[end] == 0 and masked_crc(seed[: end + 1]) == int.from_bytes(
             seed[end + 1 : end + 5], "little"

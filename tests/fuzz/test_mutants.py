@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("gguf")  # an extra, which also judges
+pytest.importorskip("h5py")
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks",
+    "ranks", "hdf5",
 )  # fmt: skip
 
 

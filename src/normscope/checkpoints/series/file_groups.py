@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.hdf5.keras_files import SHARD_INDEX, open_keras_shards
 from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
@@ -21,6 +22,7 @@ from normscope.remarks import LeftOut
 
 _STATE_LIMIT = 50_000_000
 _SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
+_KERAS_SHARD = re.compile(r"^.+_[0-9]{5}\.weights\.h5$")
 _INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
 
 IGNORED = re.compile(
@@ -35,7 +37,7 @@ IGNORED = re.compile(
 
 _OTHER_SUFFIX = re.compile(
     r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
-    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|h5|onnx|tiktoken|metadata|meta)$",
+    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|onnx|tiktoken|metadata|meta)$",
     re.IGNORECASE,
 )
 """Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
@@ -78,7 +80,7 @@ def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
     names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
-    for find_group in (_find_indexed, _find_shards, _find_bundles, _find_ranks):
+    for find_group in (_find_indexed, _find_shards, _find_keras_shards, _find_bundles, _find_ranks):
         used = {name for each in found for name in each.files}
         found += find_group(folder, [name for name in names if name not in used])
     used = {name for each in found for name in each.files}
@@ -107,7 +109,7 @@ def trainer_step(folder: Folder) -> int | None:
 
 
 def _is_part(name: str) -> bool:
-    known = _SHARD.match(name) or _INDEX.match(name)
+    known = _SHARD.match(name) or _INDEX.match(name) or _KERAS_SHARD.match(name) or SHARD_INDEX.match(name)
     return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name)
 
 
@@ -159,6 +161,21 @@ def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
         _found(folder, stem, files, _shards_opener(folder, files, int(total), kind))
         for (stem, total, kind), files in groups.items()
     ]
+
+
+def _find_keras_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """Keras's weights in several files, with an index of their layers."""
+    found = []
+    for name in names:
+        if match := SHARD_INDEX.match(name):
+            part = re.compile(rf"{re.escape(match[1])}_[0-9]{{5}}\.weights\.h5")
+            shards = [other for other in names if part.fullmatch(other)]
+            found.append(_found(folder, match[1], (name, *shards), _keras_opener(folder, name)))
+    return found
+
+
+def _keras_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
+    return lambda: open_keras_shards(folder, name)
 
 
 def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> Callable[[], Checkpoint]:

@@ -3,7 +3,7 @@
     python tests/checkpoints/make_keras_fixtures.py torch
     python tests/checkpoints/make_keras_fixtures.py tensorflow
 
-Beside the files of each model stands the same model saved whole, as .npz, under names made from its attributes.
+Beside the files of each model stands the same model saved whole, as .npz, named after its attributes.
 """
 
 import os
@@ -15,9 +15,9 @@ BACKEND = sys.argv[1]
 os.environ["KERAS_BACKEND"] = BACKEND
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-import keras
-import numpy as np
-from keras import layers
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from keras import layers  # noqa: E402
 
 HERE = Path(__file__).parent / "fixtures" / "keras"
 INPUTS = np.arange(10, dtype="int32").reshape(2, 5)
@@ -58,7 +58,7 @@ def fill(model):
 
 
 def whole(model):
-    """Names by attributes and places in lists; Keras files lose those of layers that a model holds directly."""
+    """Names by attributes and places in lists; of layers that a model holds itself, files keep the class."""
     found = {"embedding.embeddings": model.tokens.weights[0], "dense.kernel": model.lm_head.weights[0]}
     found |= {f"batch_norm.{v.name}": v for v in model.batch_norm.weights if "moving" not in v.name}
     for index, block in enumerate(model.blocks):

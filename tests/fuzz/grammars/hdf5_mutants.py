@@ -107,7 +107,7 @@ def _judge(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
         os.write(writer, said.encode("utf-8", "replace")[:2000])
         os._exit(0)
     os.close(writer)
-    with open(reader, "rb") as pipe:
+    with os.fdopen(reader, "rb") as pipe:
         said = pipe.read().decode()
     _, status = os.waitpid(child, 0)
     if status or said == "?":

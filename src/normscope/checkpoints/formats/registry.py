@@ -11,6 +11,7 @@ from normscope.checkpoints.formats.gguf import is_gguf, open_gguf
 from normscope.checkpoints.formats.hdf5.keras_files import is_hdf5, is_keras, open_hdf5, open_keras
 from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
+from normscope.checkpoints.formats.onnx.onnx_files import is_onnx, open_onnx
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
 from normscope.checkpoints.formats.ranks.deepspeed import is_deepspeed, open_deepspeed
 from normscope.checkpoints.formats.ranks.megatron import is_megatron, open_megatron
@@ -50,6 +51,7 @@ FORMATS = (
     FileFormat("llama2.c", (".bin",), is_llama2c, open_llama2c),
     FileFormat("Keras 3 (.keras)", (".keras",), is_keras, open_keras),
     FileFormat("Keras weights in HDF5", (".h5", ".hdf5"), is_hdf5, open_hdf5),
+    FileFormat("ONNX", (".onnx",), is_onnx, open_onnx),
 )
 
 

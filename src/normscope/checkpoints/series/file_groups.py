@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from normscope.checkpoints.base import Checkpoint, Folder
 from normscope.checkpoints.formats.hdf5.keras_files import SHARD_INDEX, open_keras_shards
 from normscope.checkpoints.formats.json_headers import parse_object
+from normscope.checkpoints.formats.onnx.onnx_files import SUFFIX as ONNX
+from normscope.checkpoints.formats.onnx.onnx_files import open_onnx_in
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
@@ -37,7 +39,7 @@ IGNORED = re.compile(
 
 _OTHER_SUFFIX = re.compile(
     r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
-    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|onnx|tiktoken|metadata|meta)$",
+    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|tiktoken|metadata|meta)$",
     re.IGNORECASE,
 )
 """Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
@@ -80,7 +82,14 @@ def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
     names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
-    for find_group in (_find_indexed, _find_shards, _find_keras_shards, _find_bundles, _find_ranks):
+    for find_group in (
+        _find_indexed,
+        _find_shards,
+        _find_keras_shards,
+        _find_onnx,
+        _find_bundles,
+        _find_ranks,
+    ):
         used = {name for each in found for name in each.files}
         found += find_group(folder, [name for name in names if name not in used])
     used = {name for each in found for name in each.files}
@@ -110,7 +119,7 @@ def trainer_step(folder: Folder) -> int | None:
 
 def _is_part(name: str) -> bool:
     known = _SHARD.match(name) or _INDEX.match(name) or _KERAS_SHARD.match(name) or SHARD_INDEX.match(name)
-    return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name)
+    return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name or ONNX in name.lower())
 
 
 def _single_file(folder: Folder, name: str) -> FoundCheckpoint:
@@ -178,6 +187,24 @@ def _keras_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
     return lambda: open_keras_shards(folder, name)
 
 
+def _find_onnx(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """ONNX models, each with the files beside it that are called after it."""
+    models = [name for name in names if name.lower().endswith(ONNX)]
+    return [
+        _found(
+            folder,
+            strip_suffix(name),
+            (name, *(n for n in names if n != name and re.fullmatch(rf"{re.escape(name)}[._].*", n))),
+            _onnx_opener(folder, name),
+        )
+        for name in models
+    ]
+
+
+def _onnx_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
+    return lambda: open_onnx_in(folder, name)
+
+
 def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> Callable[[], Checkpoint]:
     def opener() -> Checkpoint:
         if len(files) != total:
@@ -215,3 +242,7 @@ def _is_bundle(folder: Folder, name: str) -> bool:
 
 def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
     return lambda: open_bundle(folder, name)
+
+
+_GROUPS = (_find_indexed, _find_shards, _find_keras_shards, _find_onnx, _find_bundles, _find_ranks)
+"""What finds files that belong together, in this order."""

@@ -18,7 +18,7 @@ from normscope.words import natural_key, printable, some
 NOT_TEXT = "its name is not valid UTF-8; rename it to read it"
 DEEPEST = 3
 """How many levels of subfolders are looked at."""
-_MODEL = re.compile(r"\.(msgpack|onnx|nemo|pdparams|tflite|ot)$", re.IGNORECASE)
+_MODEL = re.compile(r"\.(msgpack|nemo|pdparams|tflite|ot)$", re.IGNORECASE)
 _ARCHIVE = re.compile(r"\.(zip|tar|tgz|gz|xz|zst|7z|pb|params|weights)$", re.IGNORECASE)
 _UNFINISHED = re.compile(r"\.(tmp|part|incomplete)$", re.IGNORECASE)
 

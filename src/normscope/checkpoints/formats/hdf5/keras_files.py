@@ -15,6 +15,7 @@ from normscope.checkpoints.formats.hdf5.hdf5_bytes import Hdf5Source
 from normscope.checkpoints.formats.hdf5.hdf5_objects import SIGNATURE
 from normscope.checkpoints.formats.hdf5.hdf5_tree import Dataset, Hdf5Tree, read_tree
 from normscope.checkpoints.formats.hdf5.keras_names import classes_in_config, name_datasets
+from normscope.checkpoints.formats.held_bytes import Held
 from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.model_entries import no_parameters
 from normscope.checkpoints.storage import zips
@@ -64,19 +65,6 @@ def _member(file: File, member: Member) -> Hdf5Source:
             )
         extent = Held(bytes(extent.read(0, member.size)))
     return Hdf5Source(file.name, extent, member.size, file.remote)
-
-
-class Held(Extent):
-    """Bytes in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Cut the range out."""
-        if stop > len(self._data):
-            raise CorruptCheckpoint("an array extends beyond the end of its file.")
-        return self._data[start:stop]
 
 
 def open_keras_shards(folder: Folder, index_name: str) -> Checkpoint:

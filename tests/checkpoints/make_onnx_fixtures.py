@@ -77,6 +77,11 @@ def main():
     torch.onnx.export(model, (tokens,), str(HERE / "scripted.onnx"), dynamo=False)
     torch.onnx.export(model, (tokens,), str(HERE / "dynamo.onnx"), dynamo=True, external_data=False)
     (HERE / "external").mkdir()
+    fresh = Model().eval()
+    fresh.lm_head.weight = fresh.embed_tokens.weight
+    np.savez(HERE / "fresh.npz", **{n: p.detach().numpy() for n, p in fresh.named_parameters()})
+    torch.onnx.export(fresh, (tokens,), str(HERE / "fresh_scripted.onnx"), dynamo=False)
+    torch.onnx.export(fresh, (tokens,), str(HERE / "fresh_dynamo.onnx"), dynamo=True, external_data=False)
     loaded = onnx.load(HERE / "scripted.onnx")
     onnx.save(
         loaded, HERE / "external" / "model.onnx", save_as_external_data=True, location="model.onnx_data",

@@ -127,6 +127,8 @@ def seeds(name):
         "saved model": lambda: below("keras/exported"),
         "hdf5": lambda: {"step_1.h5": keras_file("functional.h5")},
         "keras": lambda: {"step_1.keras": keras_file("subclassed.keras")},
+        "onnx": lambda: {"step_1.onnx": (FIXTURES / "onnx" / "scripted.onnx").read_bytes()},
+        "onnx external": lambda: below("onnx/external"),
         "keras shards": lambda: below("keras/shards"),
     }[name]()
 
@@ -134,7 +136,7 @@ def seeds(name):
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
     "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced", "saved model",
-    "hdf5", "keras", "keras shards",
+    "hdf5", "keras", "keras shards", "onnx", "onnx external",
 ]  # fmt: skip
 
 place = st.integers(0, 2**20)

@@ -15,6 +15,7 @@ from .hostile import (
     hdf5_files,
     llama_files,
     names,
+    onnx_files,
     pickles,
     shard_indexes,
     tables,
@@ -24,7 +25,7 @@ from .hostile import safetensors_files as safetensors_cases
 from .hostile.case import CASES, SLOW
 
 MODULES = (archives, dcp_folders, folders, gguf_files, llama_files, names, pickles, tables, zarr_folders)
-MODULES = (*MODULES, hdf5_files, safetensors_cases, shard_indexes)
+MODULES = (*MODULES, hdf5_files, onnx_files, safetensors_cases, shard_indexes)
 MOST_SECONDS, MOST_BYTES, MOST_LINES, LONGEST = 20, 500_000_000, 3, 500
 
 

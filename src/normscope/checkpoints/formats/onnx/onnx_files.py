@@ -1,13 +1,13 @@
 """ONNX files: their weights, in the file or in files beside it, read where they are.
 
-Files beside it are opened only if they are in the same folder or below it: their path is what the file says, so
-it is followed name by name through the listing of the folder.
+Files beside it are opened only if they are in the same folder or below it: their path is what the file says,
+so it is followed name by name through the listing of the folder.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Folder, Ten
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.held_bytes import Held
 from normscope.checkpoints.formats.model_entries import no_parameters
-from normscope.checkpoints.formats.onnx.onnx_graph import StoredTensor, looks_like_a_model, read_graph
+from normscope.checkpoints.formats.onnx.onnx_graph import Node, StoredTensor, looks_like_a_model, read_graph
 from normscope.checkpoints.formats.onnx.onnx_weights import (
     QUANTISED,
     Uses,
@@ -24,6 +24,7 @@ from normscope.checkpoints.formats.onnx.onnx_weights import (
     why_no_weight,
 )
 from normscope.checkpoints.formats.onnx.proto_file import LENGTH, ProtoFile
+from normscope.checkpoints.formats.onnx.shared_values import MERGED_NOTE, separated, transposed_copies
 from normscope.errors import CheckpointError, CorruptCheckpoint
 
 SUFFIX = ".onnx"
@@ -80,28 +81,42 @@ class _OnnxReader:
         extents: dict[str, Extent] = {}
         skipped: dict[str, str] = {}
         packed: list[StoredTensor] = []
-        for stored in graph.tensors:
-            taken = uses.of(stored.name)
-            name = self._free_name(name_by_use(stored.name, taken), stored, tensors.keys() | skipped.keys())
+        places: dict[str, list[tuple[Node, int]]] = {}
+        merged = False
+        for stored, again, taken in separated(graph, uses):
             dtype = _DTYPES.get(stored.dtype, "")
-            if is_quantised(taken):
-                skipped[name] = QUANTISED
-                packed.append(stored)
-            elif not dtype.startswith(("float", "bfloat")):
-                skipped[name] = f"a constant of {dtype or f'ONNX dtype {stored.dtype}'}"
-            elif reason := why_no_weight(stored.name, stored.shape, taken):
-                skipped[name] = reason
-            else:
-                extents[name] = self._extent(stored, dtype)
-                tensors[name] = Tensor(name, stored.shape, dtype, _storage(extents[name], stored))
+            if reason := _reason(stored, dtype, taken):
+                skipped[stored.name] = reason
+                packed += [stored] if reason == QUANTISED else []
+                continue
+            name = self._free_name(name_by_use(stored.name, taken), stored, tensors)
+            extents[name] = self._extent(stored, dtype)
+            storage = again or _storage(extents[name], stored)
+            tensors[name] = Tensor(name, stored.shape, dtype, storage)
+            places[name], merged = taken, merged or bool(again)
+        for name, table in self._copies(tensors, extents, places).items():
+            skipped[name] = f"a transposed copy of {table[:200]}"
+            del tensors[name], extents[name]
         if graph.sparse:
             skipped["sparse initialisers"] = f"{graph.sparse} sparse tensors are not read"
         self._refuse_packed(packed, sum(tensor.numel for tensor in tensors.values()))
         if not tensors:
             raise no_parameters(self.file.name, skipped)
-        return TableCheckpoint("onnx", [self.file, *self.beside.values()], tensors, extents, Extras(skipped))
+        extras = Extras(skipped, notes=(MERGED_NOTE,) if merged else ())
+        return TableCheckpoint("onnx", [self.file, *self.beside.values()], tensors, extents, extras)
 
-    def _free_name(self, name: str, stored: StoredTensor, taken: set[str]) -> str:
+    def _copies(
+        self,
+        tensors: Mapping[str, Tensor],
+        extents: Mapping[str, Extent],
+        places: Mapping[str, list[tuple[Node, int]]],
+    ) -> dict[str, str]:
+        taken = {name: {node.operator for node, _ in uses} for name, uses in places.items()}
+        tables = [name for name, operators in taken.items() if "Gather" in operators]
+        heads = [name for name, operators in taken.items() if operators <= {"MatMul", "Gemm"}]
+        return transposed_copies(tensors, extents, tables, heads)
+
+    def _free_name(self, name: str, stored: StoredTensor, taken: Collection[str]) -> str:
         if name in taken:
             name = f"{stored.scope}/{stored.name}" if stored.scope else stored.name
         if name in taken:
@@ -112,8 +127,9 @@ class _OnnxReader:
         count = sum(math.prod(stored.shape) for stored in packed)
         if count >= _LEAST_SHARE * (count + plain) and count:
             raise CheckpointError(
-                f"{self.file.name} contains quantised weights ({packed[0].name[:100]!r} is one; {count:,} numbers "
-                "in all): the stored numbers are not the weights, and this version does not restore them. Scan the checkpoint before quantisation, or an export in float32 or float16."
+                f"{self.file.name} contains quantised weights ({packed[0].name[:100]!r} is one; "
+                f"{count:,} numbers in all): the stored numbers are not the weights, and this version does not restore them. "
+                "Scan the checkpoint before quantisation, or an export in float32 or float16."
             )
 
     def _extent(self, stored: StoredTensor, dtype: str) -> Extent:
@@ -184,9 +200,18 @@ class _OnnxReader:
         )
 
 
+def _reason(stored: StoredTensor, dtype: str, taken: list[tuple[Node, int]]) -> str:
+    """Why a stored tensor is not read as a weight; empty if it is."""
+    if is_quantised(taken):
+        return QUANTISED
+    if not dtype.startswith(("float", "bfloat")):
+        return f"a constant of {dtype or f'ONNX dtype {stored.dtype}'}"
+    return why_no_weight(stored.name, stored.shape, taken)
+
+
 def _storage(extent: Extent, stored: StoredTensor) -> Hashable:
     """What tied weights share: a place in a file; an exporter may store a name for each use of it."""
-    if isinstance(extent, ByteRange) and isinstance(extent.base, File) and math.prod(stored.shape):
+    if isinstance(extent, ByteRange) and isinstance(extent.base, File) and 0 not in stored.shape:
         return extent.base.name, extent.offset
     return stored.scope, stored.name
 

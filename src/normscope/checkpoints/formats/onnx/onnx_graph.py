@@ -17,7 +17,7 @@ _NODE, _INITIALIZER, _SPARSE = 1, 5, 15
 _FUNCTION_NODE = 7
 _INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _METADATA = 1, 2, 3, 4, 5, 9
 _SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch's exporter says in which modules a node is: "['', 'layers.0', 'layers.0.mlp', 'linear']".""" 
+"""Where torch's exporter says in which modules a node is: "['', 'layers.0', 'layers.0.mlp', 'linear']"."""
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 5, 6, 11
 _DIMS, _DTYPE, _TENSOR_NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _TYPED = {4: "float", 5: "int32", 7: "int64", 10: "double", 11: "uint64"}
@@ -173,7 +173,7 @@ class _Reader:
 
 def _module(name: str, scopes: str) -> str:
     """The module of a node, from the names around it, or from its own: `/layers.0/mlp/up_proj/MatMul`."""
-    listed = re.findall(r"'([^']*)'", scopes)
+    listed: list[str] = re.findall(r"'([^']*)'", scopes)
     if len(listed) > 1:
         return listed[-2]
     return name.strip("/").rpartition("/")[0].replace("/", ".")

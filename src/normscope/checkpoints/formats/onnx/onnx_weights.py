@@ -33,8 +33,8 @@ _PLACES: Mapping[str, Mapping[int, str]] = {
 _STATISTICS = {("BatchNormalization", 3): "batch statistics", ("BatchNormalization", 4): "batch statistics"}
 _ELEMENTWISE = {"Add": "bias", "Sub": "bias", "Mul": "weight", "Div": "weight"}
 _PASSED_ON = frozenset(
-    ("Cast", "CastLike", "Transpose", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Expand", "Flatten",
-     "Split", "Tile", "Concat", "Dropout")
+    ("Cast", "CastLike", "Transpose", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Expand",
+     "Flatten", "Split", "Tile", "Concat", "Dropout")
 )  # fmt: skip
 _QUANTISED = re.compile(
     r"DequantizeLinear|QLinear\w+|\w+Integer\w*|MatMulNBits|MatMulBnb4|GatherBlockQuantized|QGemm|QAttention|QMoE"
@@ -109,8 +109,10 @@ def name_by_use(name: str, uses: Sequence[tuple[Node, int]]) -> str:
     """
     if not is_anonymous(name):
         return name
-    for node, index in uses:
-        what = _PLACES.get(node.operator, {}).get(index) or _ELEMENTWISE.get(node.operator, "")
-        if what and node.module:
-            return f"{node.module}.{what}"
-    return name
+    return next((found for use in uses if (found := place_in_module(*use))), name)
+
+
+def place_in_module(node: Node, index: int) -> str:
+    """The module of a node and what it takes at a place (`layers.0.norm.weight`); empty if unknown."""
+    what = _PLACES.get(node.operator, {}).get(index) or _ELEMENTWISE.get(node.operator, "")
+    return f"{node.module}.{what}" if what and node.module else ""

@@ -13,6 +13,7 @@ from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
 from normscope.checkpoints.formats.onnx.onnx_files import is_onnx, open_onnx
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
+from normscope.checkpoints.formats.other_layouts import layout_of
 from normscope.checkpoints.formats.ranks.deepspeed import is_deepspeed, open_deepspeed
 from normscope.checkpoints.formats.ranks.megatron import is_megatron, open_megatron
 from normscope.checkpoints.formats.ranks.megatron_dist import is_megatron_dist, open_megatron_dist
@@ -137,6 +138,8 @@ def open_file(file: File) -> Checkpoint:
         raise UnknownFormat(
             f"{file.name} is only a pointer to the file (Git LFS); fetch it with 'git lfs pull'."
         )
+    if (layout := layout_of(file)) is not None:
+        raise UnknownFormat(f"{file.name} is {layout.what}, which cannot be read here: {layout.instead}.")
     raise UnknownFormat(
         f"{file.name} is not a checkpoint in any known format; its first bytes are "
         f"{file.peek(0, min(8, file.size))!r}. Known formats: {known_formats()}."

@@ -12,6 +12,7 @@ from normscope.checkpoints.formats.hdf5.keras_files import SHARD_INDEX, open_ker
 from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.onnx.onnx_files import SUFFIX as ONNX
 from normscope.checkpoints.formats.onnx.onnx_files import open_onnx_in
+from normscope.checkpoints.formats.other_layouts import is_beside_weights
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
@@ -37,6 +38,8 @@ IGNORED = re.compile(
 )
 """Names that are never checkpoints; those of folders end with a slash."""
 
+_MAY_BE_BESIDE = re.compile(r"\.(gguf|bin)$", re.IGNORECASE)
+_BESIDE = re.compile(r"mmproj|projector|clip|vocab|tok", re.IGNORECASE)
 _OTHER_SUFFIX = re.compile(
     r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
     r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|tiktoken|metadata|meta)$",
@@ -98,6 +101,16 @@ def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     return found + [_single_file(folder, name) for name in rest]
 
 
+def is_other_file(folder: Folder, name: str) -> bool:
+    """Whether a file is a tokenizer or a projector by its content; over a network, by its name too."""
+    if not _MAY_BE_BESIDE.search(name) or (folder.file(name).remote and not _BESIDE.search(name)):
+        return False
+    try:
+        return is_beside_weights(folder.file(name))
+    except CheckpointError:
+        return False
+
+
 def checkpoint_of_file(folder: Folder, name: str) -> FoundCheckpoint:
     """The checkpoint that is in a file, or of which the file is a part."""
     candidates = find_file_checkpoints(folder) if _is_part(name) else []
@@ -134,7 +147,7 @@ def _found(
 
 def _is_checkpoint(folder: Folder, name: str, suffixes: tuple[str, ...]) -> bool:
     """Decide by the ending of the name, so that a damaged checkpoint is an error, or else by the content."""
-    if IGNORED.match(name):
+    if IGNORED.match(name) or is_other_file(folder, name):
         return False
     known, other = name.lower().endswith(suffixes), _OTHER_SUFFIX.search(name) is not None
     if known != other:

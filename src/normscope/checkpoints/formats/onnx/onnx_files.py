@@ -128,7 +128,7 @@ class _OnnxReader:
         if count >= _LEAST_SHARE * (count + plain) and count:
             raise CheckpointError(
                 f"{self.file.name} contains quantised weights ({packed[0].name[:100]!r} is one; "
-                f"{count:,} numbers in all): the stored numbers are not the weights, and this version does not restore them. "
+                f"{count:,} numbers in all): the stored numbers are not the weights, and are not restored. "
                 "Scan the checkpoint before quantisation, or an export in float32 or float16."
             )
 

@@ -302,3 +302,20 @@ def test_values_that_were_never_written_are_named(tmp_path, h5py):
     checkpoint = open_file(LocalFile(path))
     assert list(checkpoint.tensors) == ["w"]
     assert checkpoint.skipped == {"huge": "no values were ever written"}
+
+
+@pytest.mark.parametrize("name", ("subclassed.weights.h5", "subclassed.keras", "shards", "exported"))
+def test_from_any_place_in_parts_and_again(tmp_path, name):
+    """Over fsspec, with several workers and a scan that continues, the rows are those of a local folder."""
+    check_places(tmp_path, series(tmp_path, name))
+
+
+def check_places(tmp_path, local):
+    fsspec = pytest.importorskip("fsspec")
+    memory, place = fsspec.filesystem("memory"), f"/{tmp_path.name}"
+    memory.put(str(local), place, recursive=True)
+    source = f"memory://{place}"
+    found = rows(source, tmp_path / "remote.db", workers=2)
+    check_rows(found, rows(local, tmp_path / "local.db"))
+    check_rows(rows(source, tmp_path / "remote.db"), found)
+    memory.rm(place, recursive=True)

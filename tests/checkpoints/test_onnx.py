@@ -16,6 +16,7 @@ from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
 from tests.checkpoints.hostile.onnx_files import external, field, graph, model, node, tensor
 from tests.checkpoints.memory_files import MemoryFile, MemoryFolder
+from tests.checkpoints.test_keras import check_places
 
 FIXTURES = Path(__file__).parent / "fixtures" / "onnx"
 EXPORTS = {
@@ -179,3 +180,9 @@ def test_a_local_file_with_its_data_beside_it(tmp_path):
     assert LocalFile(tmp_path / "step_9" / "model.onnx").size
     (entry,) = open_series(tmp_path / "step_9" / "model.onnx", default_step=9).entries
     assert entry.open().nbytes > 15_000
+
+
+@pytest.mark.parametrize("name", ("scripted.onnx", "external"))
+def test_from_any_place_in_parts_and_again(tmp_path, name):
+    """Over fsspec, with several workers and a scan that continues, the rows are those of a local folder."""
+    check_places(tmp_path, series(tmp_path, name))

@@ -1,4 +1,4 @@
-"""Files that are known and hold no weights that can be read: what is said of them, and what they do not spoil."""
+"""Files that are known and hold no weights that can be read: what is said, and what they do not spoil."""
 
 import struct
 

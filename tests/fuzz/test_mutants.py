@@ -12,7 +12,7 @@ pytest.importorskip("h5py")
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks", "hdf5",
+    "ranks", "hdf5", "onnx",
 )  # fmt: skip
 
 

@@ -4,11 +4,12 @@ from ..mutant import Grammar
 from .array_mutants import GGUF, LLAMA, NPZ
 from .dcp_mutants import DCP
 from .hdf5_mutants import HDF5
+from .onnx_mutants import ONNX
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
 from .torch_mutants import LEGACY, ZIP
 
 GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar
-    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, HDF5)
+    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, HDF5, ONNX)
 }

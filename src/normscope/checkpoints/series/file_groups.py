@@ -12,7 +12,7 @@ from normscope.checkpoints.formats.hdf5.keras_files import SHARD_INDEX, open_ker
 from normscope.checkpoints.formats.json_headers import parse_object
 from normscope.checkpoints.formats.onnx.onnx_files import SUFFIX as ONNX
 from normscope.checkpoints.formats.onnx.onnx_files import open_onnx_in
-from normscope.checkpoints.formats.other_layouts import is_beside_weights
+from normscope.checkpoints.formats.other_layouts import is_beside_weights, layout_by_name
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
@@ -147,7 +147,7 @@ def _found(
 
 def _is_checkpoint(folder: Folder, name: str, suffixes: tuple[str, ...]) -> bool:
     """Decide by the ending of the name, so that a damaged checkpoint is an error, or else by the content."""
-    if IGNORED.match(name) or is_other_file(folder, name):
+    if IGNORED.match(name) or layout_by_name(name) or is_other_file(folder, name):
         return False
     known, other = name.lower().endswith(suffixes), _OTHER_SUFFIX.search(name) is not None
     if known != other:

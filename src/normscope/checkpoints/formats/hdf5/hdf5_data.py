@@ -12,7 +12,7 @@ from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.extents import ByteRange, Extent
 from normscope.checkpoints.formats.hdf5.hdf5_bytes import UNDEFINED, Hdf5Source, Piece
-from normscope.checkpoints.formats.hdf5.hdf5_objects import AGAIN, Hdf5Objects, Message
+from normscope.checkpoints.formats.hdf5.hdf5_objects import AGAIN, Hdf5Objects, HeaderMessage
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.limits import limits
 from normscope.checkpoints.strided_view import StridedView
@@ -61,7 +61,7 @@ def read_filters(piece: Piece) -> Filters:
     return tuple(found)
 
 
-def locate(objects: Hdf5Objects, stored: Stored, layout: Message) -> Extent | None:
+def locate(objects: Hdf5Objects, stored: Stored, layout: HeaderMessage) -> Extent | None:
     """The bytes of a dataset; None if no values were ever written."""
     piece = layout.piece()
     version, kind = piece.number(1), piece.number(1)

@@ -21,7 +21,7 @@ AGAIN = "Load it in Keras and save it again, or convert it to safetensors."
 
 
 @dataclass(frozen=True)
-class Message:
+class HeaderMessage:
     """One message of an object's header, and where in the file its data begins."""
 
     kind: int
@@ -37,7 +37,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Link:
+class Hdf5Link:
     """A name in a group; `address` is that of an object header, None for a link by name in the same file."""
 
     name: str
@@ -72,7 +72,7 @@ class Hdf5Objects:
             head.take(8)
         return head.number(8)
 
-    def messages(self, address: int) -> list[Message]:
+    def messages(self, address: int) -> list[HeaderMessage]:
         """All messages of the header at an address."""
         if self.bytes.at(address, 4).data == b"OHDR":
             return self._messages_2(address)
@@ -80,24 +80,24 @@ class Hdf5Objects:
         if head.number(1) != 1:
             raise ValueError("an object has a header of an unknown version")
         head.take(7)
-        blocks, found = [(address + 16, head.number(4))], list[Message]()
+        blocks, found = [(address + 16, head.number(4))], list[HeaderMessage]()
         while blocks:
             start, size = blocks.pop(0)
             piece = self.bytes.at(start, size)
             while piece.left >= 8:
                 kind, length, flags = piece.number(2), piece.number(2), piece.number(4)
                 at = start + piece.position
-                self._add(found, blocks, Message(kind, piece.take(length), at, bool(flags & _SHARED)))
+                self._add(found, blocks, HeaderMessage(kind, piece.take(length), at, bool(flags & _SHARED)))
         return found
 
-    def _messages_2(self, address: int) -> list[Message]:
+    def _messages_2(self, address: int) -> list[HeaderMessage]:
         head = self.bytes.at(address, min(64, self.bytes.source.size - address))
         head.expect(b"OHDR")
         head.take(1)
         flags = head.number(1)
         head.take((16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0))
         size = head.number(1 << (flags & 3))
-        blocks, found = [(address + head.position, size)], list[Message]()
+        blocks, found = [(address + head.position, size)], list[HeaderMessage]()
         while blocks:
             start, size = blocks.pop(0)
             piece = self.bytes.at(start, size)
@@ -109,10 +109,10 @@ class Hdf5Objects:
                 kind, length, marks = piece.number(1), piece.number(2), piece.number(1)
                 piece.take(2 if flags & 4 else 0)
                 at = start + piece.position
-                self._add(found, blocks, Message(kind, piece.take(length), at, bool(marks & _SHARED)))
+                self._add(found, blocks, HeaderMessage(kind, piece.take(length), at, bool(marks & _SHARED)))
         return found
 
-    def _add(self, found: list[Message], blocks: list[tuple[int, int]], message: Message) -> None:
+    def _add(self, found: list[HeaderMessage], blocks: list[tuple[int, int]], message: HeaderMessage) -> None:
         found.append(message)
         if len(found) > _MESSAGES:
             raise ValueError(f"an object has more than {_MESSAGES:,} messages")
@@ -120,7 +120,7 @@ class Hdf5Objects:
             piece = message.piece()
             blocks.append((piece.number(8), piece.number(8)))
 
-    def links(self, messages: list[Message]) -> Iterator[Link]:
+    def links(self, messages: list[HeaderMessage]) -> Iterator[Hdf5Link]:
         """The links of a group."""
         for message in messages:
             if message.kind == _SYMBOLS:
@@ -131,7 +131,7 @@ class Hdf5Objects:
             elif message.kind == LINK_INFO:
                 self._check_dense(message.piece())
 
-    def _link(self, piece: Piece) -> Link:
+    def _link(self, piece: Piece) -> Hdf5Link:
         piece.take(1)
         flags = piece.number(1)
         kind = piece.number(1) if flags & 8 else 0
@@ -139,7 +139,7 @@ class Hdf5Objects:
         name = piece.take(piece.number(1 << (flags & 3))).decode("utf-8", "replace")
         if kind > 1:
             raise self._elsewhere(f"the link {name[:100]!r}")
-        return Link(name, piece.number(8) if kind == 0 else None)
+        return Hdf5Link(name, piece.number(8) if kind == 0 else None)
 
     def _elsewhere(self, what: str) -> CheckpointError:
         return CheckpointError(
@@ -156,7 +156,7 @@ class Hdf5Objects:
                 f"(libver='latest' or track_order=True), which is not read. {AGAIN}"
             )
 
-    def _symbols(self, tree: int, heap: int) -> Iterator[Link]:
+    def _symbols(self, tree: int, heap: int) -> Iterator[Hdf5Link]:
         head = self.bytes.at(heap, 32)
         head.expect(b"HEAP")
         head.take(4)
@@ -173,7 +173,7 @@ class Hdf5Objects:
                 end = texts.find(b"\0", name) if name < len(texts) else -1
                 if end < 0:
                     raise ValueError("a name is not in the heap of its group")
-                yield Link(texts[name:end].decode("utf-8", "replace"), None if kind == 2 else object_at)
+                yield Hdf5Link(texts[name:end].decode("utf-8", "replace"), None if kind == 2 else object_at)
 
     def _leaves(self, tree: int) -> Iterator[int]:
         """The addresses below the lowest level of a B-tree of names."""

@@ -15,7 +15,7 @@ from normscope.checkpoints.formats.hdf5.hdf5_objects import (
     FILTERS,
     LAYOUT,
     Hdf5Objects,
-    Message,
+    HeaderMessage,
 )
 from normscope.checkpoints.formats.hdf5.hdf5_values import (
     OPAQUE_16,
@@ -85,7 +85,7 @@ class _Walk:
                 waiting += reversed(self._below(path, messages))
         return self.tree
 
-    def _below(self, path: Path, messages: list[Message]) -> list[tuple[Path, int]]:
+    def _below(self, path: Path, messages: list[HeaderMessage]) -> list[tuple[Path, int]]:
         if found := text_attributes(self.objects, messages):
             self.tree.attributes[path] = found
         if len(path) >= _DEEPEST:
@@ -108,7 +108,7 @@ class _Walk:
                 f"too many names (limit {allowed.tensors:,}, with {allowed.names:,} characters in all)"
             )
 
-    def _dataset(self, name: str, address: int, messages: list[Message]) -> Dataset:
+    def _dataset(self, name: str, address: int, messages: list[HeaderMessage]) -> Dataset:
         if any(message.kind == EXTERNAL for message in messages):
             raise CheckpointError(
                 f"{self.objects.bytes.source.name} keeps the values of {name[:100]!r} in another file, "
@@ -129,7 +129,7 @@ class _Walk:
         extent = locate(self.objects, Stored(name, shape, element.width, filters), kinds[LAYOUT])
         return Dataset(shape, element.name, address, extent, "" if extent else NEVER_WRITTEN)
 
-    def _meant(self, element: ElementType, messages: list[Message]) -> ElementType:
+    def _meant(self, element: ElementType, messages: list[HeaderMessage]) -> ElementType:
         """Keras stores bfloat16 as two bytes without a meaning, and the meaning in an attribute."""
         if element.name != OPAQUE_16:
             return element

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import ITEM_SIZES
 from normscope.checkpoints.formats.hdf5.hdf5_bytes import Piece
-from normscope.checkpoints.formats.hdf5.hdf5_objects import ATTRIBUTE, Hdf5Objects, Message
+from normscope.checkpoints.formats.hdf5.hdf5_objects import ATTRIBUTE, Hdf5Objects, HeaderMessage
 from normscope.checkpoints.limits import AXES
 
 _INTEGER, _FLOAT, _STRING, _OPAQUE, _ENUM, _VARIABLE = 0, 1, 3, 5, 8, 9
@@ -71,7 +71,7 @@ def read_type(piece: Piece) -> ElementType:
     return ElementType(name, width, kind, big)
 
 
-def text_attributes(objects: Hdf5Objects, messages: list[Message]) -> dict[str, str]:
+def text_attributes(objects: Hdf5Objects, messages: list[HeaderMessage]) -> dict[str, str]:
     """The attributes of an object that are one text each."""
     found = {}
     for message in messages[:_ATTRIBUTES]:

@@ -28,7 +28,7 @@ _OUTPUT = re.compile(r":\d+$")
 
 
 @dataclass
-class Named:
+class NamedDatasets:
     """Name → path of each dataset that belongs to the model; the others with the reason, and the step."""
 
     paths: dict[str, Path] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class Named:
     counter: Path | None = None
 
 
-def name_datasets(tree: Hdf5Tree, classes: Mapping[str, str]) -> Named:
+def name_datasets(tree: Hdf5Tree, classes: Mapping[str, str]) -> NamedDatasets:
     """Names for the datasets of a file; `classes` are those of layers by their own names, as far as known."""
-    named = Named(skipped=dict(tree.skipped))
+    named = NamedDatasets(skipped=dict(tree.skipped))
     kept = [path for path in tree.datasets if not _skip(named, path, tree.datasets)]
     numbered = [path for path in kept if len(path) > 1 and path[-2] == _VARIABLES]
     layers = _Layers(tree, numbered, classes)
@@ -78,7 +78,7 @@ def classes_in_config(config: object) -> dict[str, str]:
     return {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1}
 
 
-def _skip(named: Named, path: Path, datasets: Mapping[Path, Dataset]) -> bool:
+def _skip(named: NamedDatasets, path: Path, datasets: Mapping[Path, Dataset]) -> bool:
     """Note what is beside the model: the optimizer, from which the step is known, and metrics."""
     first = path[0] if path else ""
     if len(path) > 1 and _OPTIMIZER.fullmatch(first):

@@ -15,7 +15,12 @@ from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Folder, Ten
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint
 from normscope.checkpoints.formats.held_bytes import Held
 from normscope.checkpoints.formats.model_entries import no_parameters
-from normscope.checkpoints.formats.onnx.onnx_graph import Node, StoredTensor, looks_like_a_model, read_graph
+from normscope.checkpoints.formats.onnx.onnx_graph import (
+    OnnxNode,
+    StoredTensor,
+    looks_like_a_model,
+    read_graph,
+)
 from normscope.checkpoints.formats.onnx.onnx_weights import (
     QUANTISED,
     Uses,
@@ -81,7 +86,7 @@ class _OnnxReader:
         extents: dict[str, Extent] = {}
         skipped: dict[str, str] = {}
         packed: list[StoredTensor] = []
-        places: dict[str, list[tuple[Node, int]]] = {}
+        places: dict[str, list[tuple[OnnxNode, int]]] = {}
         merged = False
         for stored, again, taken in separated(graph, uses):
             dtype = _DTYPES.get(stored.dtype, "")
@@ -109,7 +114,7 @@ class _OnnxReader:
         self,
         tensors: Mapping[str, Tensor],
         extents: Mapping[str, Extent],
-        places: Mapping[str, list[tuple[Node, int]]],
+        places: Mapping[str, list[tuple[OnnxNode, int]]],
     ) -> dict[str, str]:
         taken = {name: {node.operator for node, _ in uses} for name, uses in places.items()}
         tables = [name for name, operators in taken.items() if "Gather" in operators]
@@ -200,7 +205,7 @@ class _OnnxReader:
         )
 
 
-def _reason(stored: StoredTensor, dtype: str, taken: list[tuple[Node, int]]) -> str:
+def _reason(stored: StoredTensor, dtype: str, taken: list[tuple[OnnxNode, int]]) -> str:
     """Why a stored tensor is not read as a weight; empty if it is."""
     if is_quantised(taken):
         return QUANTISED

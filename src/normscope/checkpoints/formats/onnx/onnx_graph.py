@@ -42,7 +42,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """An operation: its name, its operator, the tensors that it takes and gives, and the module it is of."""
 
     name: str
@@ -56,7 +56,7 @@ class Node:
 class OnnxGraph:
     """All nodes and stored tensors of a model; names in a sub-graph are those of the graph around it."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[OnnxNode] = field(default_factory=list)
     tensors: list[StoredTensor] = field(default_factory=list)
     sparse: int = 0
 
@@ -123,7 +123,9 @@ class _Reader:
                 attributes.append(each)
         name, operator = "".join(texts[_NAME][-1:]), "".join(texts[_OPERATOR][-1:])
         outputs = tuple(texts[_OUTPUT])
-        self.found.nodes.append(Node(name, operator, tuple(texts[_INPUT]), outputs, _module(name, scopes)))
+        self.found.nodes.append(
+            OnnxNode(name, operator, tuple(texts[_INPUT]), outputs, _module(name, scopes))
+        )
         self._check()
         inside = f"{scope}/{name}" if scope else name
         for attribute in attributes:

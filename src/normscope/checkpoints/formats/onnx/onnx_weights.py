@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from normscope.checkpoints.formats.onnx.onnx_graph import Node, OnnxGraph
+from normscope.checkpoints.formats.onnx.onnx_graph import OnnxGraph, OnnxNode
 
 _SECOND = dict.fromkeys(("MatMul", "Gemm", "FusedMatMul", "Einsum", "PRelu", "Linear"), "weight")
 _PLACES: Mapping[str, Mapping[int, str]] = {
@@ -52,13 +52,13 @@ class Uses:
     """The nodes that take each tensor, directly or after being reshaped, cast or transposed."""
 
     def __init__(self, graph: OnnxGraph) -> None:
-        self._takers: defaultdict[str, list[tuple[Node, int]]] = defaultdict(list)
+        self._takers: defaultdict[str, list[tuple[OnnxNode, int]]] = defaultdict(list)
         for node in graph.nodes:
             for index, name in enumerate(node.inputs):
                 if name:
                     self._takers[name].append((node, index))
 
-    def of(self, name: str, depth: int = 0) -> list[tuple[Node, int]]:
+    def of(self, name: str, depth: int = 0) -> list[tuple[OnnxNode, int]]:
         """The nodes that do something with a tensor, and at which place they take it."""
         found = []
         for node, index in self._takers.get(name, ())[:100]:
@@ -71,12 +71,12 @@ class Uses:
         return found
 
 
-def is_quantised(uses: Sequence[tuple[Node, int]]) -> bool:
+def is_quantised(uses: Sequence[tuple[OnnxNode, int]]) -> bool:
     """Whether a tensor is packed numbers, or a scale or zero point of such."""
     return any(_QUANTISED.fullmatch(node.operator) for node, _ in uses)
 
 
-def why_no_weight(name: str, shape: Sequence[int], uses: Sequence[tuple[Node, int]]) -> str:
+def why_no_weight(name: str, shape: Sequence[int], uses: Sequence[tuple[OnnxNode, int]]) -> str:
     """Why a tensor of floats is no weight; empty if it is one."""
     statistics = [_STATISTICS.get((node.operator, index)) for node, index in uses]
     if reason := next(filter(None, statistics), None):
@@ -92,7 +92,7 @@ def why_no_weight(name: str, shape: Sequence[int], uses: Sequence[tuple[Node, in
     return _constant(uses)
 
 
-def _constant(uses: Sequence[tuple[Node, int]]) -> str:
+def _constant(uses: Sequence[tuple[OnnxNode, int]]) -> str:
     operators = sorted({node.operator for node, _ in uses})
     return f"a constant ({', '.join(operators)[:100]})" if operators else "a constant that nothing takes"
 
@@ -102,7 +102,7 @@ def is_anonymous(name: str) -> bool:
     return _ANONYMOUS.fullmatch(name) is not None
 
 
-def name_by_use(name: str, uses: Sequence[tuple[Node, int]]) -> str:
+def name_by_use(name: str, uses: Sequence[tuple[OnnxNode, int]]) -> str:
     """The module of the node that takes a tensor, and what the tensor is there; else its own name.
 
     The node `/model/layers.0/mlp/up_proj/MatMul` names its weight `model.layers.0.mlp.up_proj.weight`.
@@ -112,7 +112,7 @@ def name_by_use(name: str, uses: Sequence[tuple[Node, int]]) -> str:
     return next((found for use in uses if (found := place_in_module(*use))), name)
 
 
-def place_in_module(node: Node, index: int) -> str:
+def place_in_module(node: OnnxNode, index: int) -> str:
     """The module of a node and what it takes at a place (`layers.0.norm.weight`); empty if unknown."""
     what = _PLACES.get(node.operator, {}).get(index) or _ELEMENTWISE.get(node.operator, "")
     return f"{node.module}.{what}" if what and node.module else ""

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from normscope.checkpoints.base import ITEM_SIZES, Tensor
 from normscope.checkpoints.extents import Extent
-from normscope.checkpoints.formats.onnx.onnx_graph import Node, OnnxGraph, StoredTensor
+from normscope.checkpoints.formats.onnx.onnx_graph import OnnxGraph, OnnxNode, StoredTensor
 from normscope.checkpoints.formats.onnx.onnx_weights import Uses, is_anonymous, place_in_module
 
-Taken = list[tuple[Node, int]]
+Taken = list[tuple[OnnxNode, int]]
 _COMPARED = 64
 """Elements of two matrices that are compared; two that are trained apart differ in nearly all."""
 MERGED_NOTE = "parameters with equal values were stored once by the exporter; each of them counts"
@@ -46,7 +46,7 @@ def _renamed(graph: OnnxGraph) -> dict[str, list[str]]:
 
 
 def _by_module(
-    stored: StoredTensor, taken: Sequence[tuple[Node, int]], names: Sequence[str]
+    stored: StoredTensor, taken: Sequence[tuple[OnnxNode, int]], names: Sequence[str]
 ) -> list[tuple[str, Taken]]:
     """The other modules that take a vector as their own gain or bias, if no names tell them apart."""
     if names or sum(size > 1 for size in stored.shape) != 1:

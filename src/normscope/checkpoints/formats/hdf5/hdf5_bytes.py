@@ -42,14 +42,14 @@ class StructureBytes:
         self._blocks: dict[int, bytes] = {}
         self._fetched = self._steps = 0
 
-    def at(self, address: int, count: int) -> Piece:
+    def at(self, address: int, count: int) -> BytesPiece:
         """The `count` bytes at an address; ValueError if the file does not have them."""
         if not 0 <= address <= address + count <= self.source.size:
             raise ValueError(f"it refers to bytes beyond its end, at {address:,}")
         self._steps += 1
         if self._steps > _STEPS:
             raise ValueError(f"too many parts (limit {_STEPS:,})")
-        return Piece(self._bytes(address, address + count))
+        return BytesPiece(self._bytes(address, address + count))
 
     def _bytes(self, start: int, stop: int) -> bytes:
         first, last = start // self._unit, -(-stop // self._unit)
@@ -76,7 +76,7 @@ class StructureBytes:
             raise ValueError(f"its structure takes more than {_FETCHED:,} bytes")
 
 
-class Piece:
+class BytesPiece:
     """Some bytes, taken from front to back."""
 
     def __init__(self, data: bytes) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from normscope.checkpoints.base import Buffer
 from normscope.checkpoints.byte_cache import ByteCache, new_owner
 from normscope.checkpoints.extents import ByteRange, Extent
-from normscope.checkpoints.formats.hdf5.hdf5_bytes import UNDEFINED, Hdf5Source, Piece
+from normscope.checkpoints.formats.hdf5.hdf5_bytes import UNDEFINED, BytesPiece, Hdf5Source
 from normscope.checkpoints.formats.hdf5.hdf5_objects import AGAIN, Hdf5Objects, HeaderMessage
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
 from normscope.checkpoints.limits import limits
@@ -44,7 +44,7 @@ class Stored:
         return math.prod(self.shape) * self.width
 
 
-def read_filters(piece: Piece) -> Filters:
+def read_filters(piece: BytesPiece) -> Filters:
     """The filters in a filter pipeline message, in the order in which they were applied."""
     version, count = piece.number(1), piece.number(1)
     piece.take(6 if version == 1 else 0)
@@ -93,7 +93,7 @@ def locate(objects: Hdf5Objects, stored: Stored, layout: HeaderMessage) -> Exten
     return ByteRange(source.base, address)
 
 
-def _chunks(objects: Hdf5Objects, stored: Stored, piece: Piece) -> Extent | None:
+def _chunks(objects: Hdf5Objects, stored: Stored, piece: BytesPiece) -> Extent | None:
     axes, address = piece.number(1) - 1, piece.number(8)
     chunk = tuple(piece.number(4) for _ in range(axes))
     if axes != len(stored.shape) or 0 in chunk or piece.number(4) != stored.width:
@@ -110,13 +110,15 @@ def _chunks(objects: Hdf5Objects, stored: Stored, piece: Piece) -> Extent | None
         return None if stored.nbytes else ByteRange(objects.bytes.source.base, 0)
     tiles = []
     for key, child in objects.tree(address, kind=1, key=8 + 8 * (axes + 1)):
-        tiles.append(_tile(objects, stored, chunk, Piece(key), child))
+        tiles.append(_tile(objects, stored, chunk, BytesPiece(key), child))
         if len(tiles) > limits().parts:
             raise ValueError(f"too many chunks in {stored.name[:80]!r} (limit {limits().parts:,})")
     return join_tiles(stored.name, stored.shape, stored.width, tiles)
 
 
-def _tile(objects: Hdf5Objects, stored: Stored, chunk: tuple[int, ...], key: Piece, address: int) -> Tile:
+def _tile(
+    objects: Hdf5Objects, stored: Stored, chunk: tuple[int, ...], key: BytesPiece, address: int
+) -> Tile:
     packed, left_out = key.number(4), key.number(4)
     offsets = tuple(key.number(8) for _ in chunk)
     filters = tuple(f for i, f in enumerate(stored.filters) if not left_out >> i & 1)

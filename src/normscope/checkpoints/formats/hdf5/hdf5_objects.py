@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from normscope.checkpoints.formats.hdf5.hdf5_bytes import UNDEFINED, Hdf5Source, Piece, StructureBytes
+from normscope.checkpoints.formats.hdf5.hdf5_bytes import (
+    UNDEFINED,
+    BytesPiece,
+    Hdf5Source,
+    StructureBytes,
+)
 from normscope.errors import CheckpointError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -29,11 +34,11 @@ class HeaderMessage:
     address: int
     shared: bool
 
-    def piece(self) -> Piece:
+    def piece(self) -> BytesPiece:
         """The data, to be taken apart; a message that is kept elsewhere in the file is refused."""
         if self.shared:
             raise ValueError("a message is shared between objects, which is not read")
-        return Piece(self.data)
+        return BytesPiece(self.data)
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Hdf5Objects:
             piece = self.bytes.at(start, size)
             if found:
                 piece.expect(b"OCHK")
-                piece = Piece(piece.data[:-4])
+                piece = BytesPiece(piece.data[:-4])
                 piece.take(4)
             while piece.left >= 4 + (2 if flags & 4 else 0):
                 kind, length, marks = piece.number(1), piece.number(2), piece.number(1)
@@ -131,7 +136,7 @@ class Hdf5Objects:
             elif message.kind == LINK_INFO:
                 self._check_dense(message.piece())
 
-    def _link(self, piece: Piece) -> Hdf5Link:
+    def _link(self, piece: BytesPiece) -> Hdf5Link:
         piece.take(1)
         flags = piece.number(1)
         kind = piece.number(1) if flags & 8 else 0
@@ -147,7 +152,7 @@ class Hdf5Objects:
             "Save the model in one file."
         )
 
-    def _check_dense(self, piece: Piece) -> None:
+    def _check_dense(self, piece: BytesPiece) -> None:
         piece.take(1)
         piece.take(8 if piece.number(1) & 1 else 0)
         if piece.number(8) != UNDEFINED:

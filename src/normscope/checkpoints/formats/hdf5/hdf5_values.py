@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import ITEM_SIZES
-from normscope.checkpoints.formats.hdf5.hdf5_bytes import Piece
+from normscope.checkpoints.formats.hdf5.hdf5_bytes import BytesPiece
 from normscope.checkpoints.formats.hdf5.hdf5_objects import ATTRIBUTE, Hdf5Objects, HeaderMessage
 from normscope.checkpoints.limits import AXES
 
@@ -35,7 +35,7 @@ class ElementType:
     big_endian: bool = False
 
 
-def read_shape(piece: Piece) -> tuple[int, ...]:
+def read_shape(piece: BytesPiece) -> tuple[int, ...]:
     """The shape in a dataspace message."""
     version, rank, flags = piece.number(1), piece.number(1), piece.number(1)
     kind = piece.number(1)
@@ -51,7 +51,7 @@ def read_shape(piece: Piece) -> tuple[int, ...]:
     return shape
 
 
-def read_type(piece: Piece) -> ElementType:
+def read_type(piece: BytesPiece) -> ElementType:
     """The dtype in a datatype message."""
     kind = piece.number(1) & 15
     bits, width = piece.number(3), piece.number(4)
@@ -82,13 +82,16 @@ def text_attributes(objects: Hdf5Objects, messages: list[HeaderMessage]) -> dict
     return found
 
 
-def _attribute(objects: Hdf5Objects, piece: Piece) -> tuple[str, str | None]:
+def _attribute(objects: Hdf5Objects, piece: BytesPiece) -> tuple[str, str | None]:
     version, flags = piece.number(1), piece.number(1)
     sizes = [piece.number(2) for _ in range(3)]
     piece.take(1 if version == 3 else 0)
     unit = 8 if version == 1 else 1
     name = piece.padded(sizes[0], unit).rstrip(b"\0").decode("utf-8", "replace")
-    described, space = Piece(piece.padded(sizes[1], unit)), Piece(piece.padded(sizes[2], unit))
+    described, space = (
+        BytesPiece(piece.padded(sizes[1], unit)),
+        BytesPiece(piece.padded(sizes[2], unit)),
+    )
     if flags and version > 1:
         return name, None  # its dtype is kept elsewhere in the file
     element = read_type(described)
@@ -101,7 +104,7 @@ def _attribute(objects: Hdf5Objects, piece: Piece) -> tuple[str, str | None]:
     return name, text.split(b"\0")[0].decode("utf-8", "replace")
 
 
-def _from_heap(objects: Hdf5Objects, piece: Piece) -> bytes:
+def _from_heap(objects: Hdf5Objects, piece: BytesPiece) -> bytes:
     """A text of any length, which is kept in a collection of such texts."""
     length, address, wanted = min(piece.number(4), _TEXT_LIMIT), piece.number(8), piece.number(4)
     head = objects.bytes.at(address, 16)

@@ -9,14 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import normscope as ns
 from normscope.errors import RunFileError, UsageError
 from normscope.live.monitor import Monitor
 from normscope.run import Run
 from normscope.schedule import every
 from normscope.theory.measures.live_status import live_state
+from normscope.theory.measures.measures import group
 from normscope.weights.scan.scan import scan
 from tests.live.small_training import blocks, train_blocks
 
@@ -161,3 +164,22 @@ def test_the_command(run: Path) -> None:
     assert "total" in text and "03" in text
     state = json.loads(call("--json", "--by", "role"))
     assert state["step"] == 8 and state["groups"][0]["group"] == "total"
+
+
+def test_a_norm_of_nan_parameters_is_no_number(tmp_path):
+    """The sums leave NaN out: a training that became NaN had a norm of 0, and a law was fitted to it."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ns.Monitor(model, optimizer, tmp_path / "run.db", ns.every(1)):
+        for step in range(8):
+            model(torch.ones(2, 4)).square().mean().mul(float("nan") if step == 6 else 1.0).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    with ns.Run(tmp_path / "run.db") as run:
+        grouped = group(run, by="tensor", scope="all")
+        assert np.isnan(grouped.measure("norm")[7:]).all() and np.isfinite(grouped.measure("norm")[:7]).all()
+        assert np.isnan(grouped.measure("update")[7:]).all() and (grouped.measure("nonfinite")[7:] > 0).all()
+        (norms,) = ns.series(run, scope="all")
+        assert norms.steps.tolist() == list(range(7)) and (norms.values > 0).all()
+        assert "NaN or infinite at 2 steps (the first is 7)" in norms.notes[0]

@@ -196,9 +196,34 @@ class Grouped:
         return self.sums.added(name)[self.since : self.until]
 
     def measure(self, name: str) -> Array:
-        """One of MEASURES as an array [steps, groups]."""
+        """One of MEASURES as an array [steps, groups]; NaN where parameters are NaN or infinite.
+
+        The sums leave such values out, so a norm of them would be too small.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
-            return MEASURES[name](self)
+            values = MEASURES[name](self)
+        if name == "nonfinite" or not self.broken.any():
+            return values
+        broken = self.broken if name in OF_ONE_STEP else self._broken_pairs
+        return np.where(broken | (name == "distance") & self._first_broken, np.nan, values)
+
+    @cached_property
+    def broken(self) -> NDArray[np.bool_]:
+        """Where a group has values that are not finite."""
+        return self.nonfinite > 0
+
+    @cached_property
+    def _broken_pairs(self) -> NDArray[np.bool_]:
+        """Where it has, or θ′ had."""
+        every, steps = self.sums.added("nonfinite") > 0, self.sums.steps
+        at = np.minimum(np.searchsorted(steps, self.previous), len(steps) - 1)
+        before = every[at] & (steps[at] == self.previous)[:, None]
+        return self.broken | before
+
+    @property
+    def _first_broken(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.sums.added("nonfinite")[:1] > 0
+        return found
 
     def between(self, since: float, until: float) -> Grouped:
         """Only the steps from `since` to `until`."""
@@ -208,6 +233,7 @@ class Grouped:
         return replace(self, steps=every[first:last], previous=previous, since=first, until=last)
 
 
+OF_ONE_STEP = frozenset({"norm", "rms"})
 MEASURES: Mapping[str, Callable[[Grouped], Array]] = {
     "norm": UPDATE_MEASURES["norm"],
     "rms": lambda g: np.sqrt(g.sumsq / g.numel),

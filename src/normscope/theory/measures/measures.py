@@ -48,17 +48,28 @@ def run_series(
     if measure in MEASURES:
         grouped = group(run, by=by, scope=scope, stage=stage)
         table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure), grouped.scope)
+        broken = grouped.broken if measure != "nonfinite" else np.zeros_like(grouped.broken)
     elif measure in run.measure_names():
         table = _recorded_by_plugin(run, measure, by, scope, stage)
+        broken = np.zeros(table.values.shape, dtype=bool)
     else:
         raise _unknown_measure(run, measure)
     found = []
     for column, name in enumerate(table.groups):
         known = np.isfinite(table.values[:, column])
         if known.any():
-            values = table.values[known, column]
-            found.append(Series(name, table.steps[known], values, unit=measure, scope=table.scope))
+            values, notes = table.values[known, column], _broken_note(table.steps[broken[:, column]])
+            series = Series(name, table.steps[known], values, unit=measure, scope=table.scope, notes=notes)
+            found.append(series)
     return found
+
+
+def _broken_note(steps: NDArray[np.int64]) -> tuple[str, ...]:
+    if not len(steps):
+        return ()
+    several = f"{len(steps):,} steps (the first is {steps[0]:,})"
+    which = several if len(steps) > 1 else f"step {steps[0]:,}"
+    return (f"parameters are NaN or infinite at {which}, which are left out",)
 
 
 def _unknown_measure(run: Run, measure: str) -> UsageError:

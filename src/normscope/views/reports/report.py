@@ -164,7 +164,8 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         Section("tables", "Tables", (), [inventory.by_step(total)]),
     ]
     kept = [section for section in sections if section is not None]
-    return Stage(printable(name), *summary.summary(results.highlights), kept, found_wrong)
+    labels = {row.step: row.label for row in run.checkpoints() if row.stage == name and row.label}
+    return Stage(printable(name), *summary.summary(results.highlights), kept, found_wrong, labels)
 
 
 def _training(run: Run) -> Stage:

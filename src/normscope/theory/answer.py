@@ -16,6 +16,7 @@ from normscope.theory.advice.advise import judge
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.budget import NormBudget, norm_budget
 from normscope.theory.dynamics.rate_groups import RateGroup, rate_groups
+from normscope.theory.forecast_jump import forecast_jump
 from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.forecast_result import Forecast
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
@@ -85,7 +86,8 @@ class Highlights:
 class Results:
     """What a report draws of one stage or series: every result that follows from its norms and sums.
 
-    `no_fit` says why there is no fit. What the scan found wrong with the series is not repeated in these.
+    `no_fit` and `no_forecast` say why there is none, where that is worth a sentence. What the scan found
+    wrong with the series is not repeated in these.
     """
 
     norms: Series
@@ -96,6 +98,7 @@ class Results:
     budget: NormBudget | None
     layer_budgets: tuple[NormBudget, ...]
     forecast: Forecast | None
+    no_forecast: str
     advice: AdviceList | None
 
 
@@ -125,6 +128,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     fit, no_fit = _fit(norms, recorded_rates(run, stage))
     budgets = _budgets(run, stage)
     known = RunEvidence(run, run, Selection(stage=stage))
+    ahead, no_forecast = _forecast(norms, rate_groups(run, stage=stage))
     return Results(
         norms=norms,
         highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
@@ -133,7 +137,8 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
         layer_fits=_layer_fits(known),
         budget=budgets[0] if budgets else None,
         layer_budgets=budgets[1:],
-        forecast=_forecast(norms, rate_groups(run, stage=stage)),
+        forecast=ahead,
+        no_forecast=no_forecast,
         advice=_advice(known),
     )
 
@@ -147,6 +152,7 @@ def series_results(
     """The results of a series of norms; nothing else is known but, perhaps, its learning rates."""
     norms = replace(norms, findings=())
     fit, no_fit = _fit(norms, rates)
+    ahead, no_forecast = _forecast(replace(norms, notes=()), groups)  # the fit says the notes
     t5 = reference("t5-base")
     published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
     return Results(
@@ -157,7 +163,8 @@ def series_results(
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
-        forecast=_forecast(replace(norms, notes=()), groups),  # the fit says them
+        forecast=ahead,
+        no_forecast=no_forecast,
         advice=_advice(known or RunEvidence(norms, None, Selection())),
     )
 
@@ -249,13 +256,16 @@ def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
         return ()
 
 
-def _forecast(norms: Series, groups: Sequence[RateGroup]) -> Forecast | None:
+def _forecast(norms: Series, groups: Sequence[RateGroup]) -> tuple[Forecast | None, str]:
+    """The forecast; none for a short series, and, with the reason, none that begins with a jump."""
     if len(norms) < ENOUGH_TO_CHOOSE:
-        return None
+        return None, ""
     try:
-        return forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
+        found = forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
     except NormscopeError:
-        return None
+        return None, ""
+    reason = forecast_jump(found)
+    return (None, reason) if reason else (found, "")
 
 
 def _facts(found: Highlights) -> dict[str, Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from normscope.anatomy import of_scope
 from normscope.theory.measures.group_sums import Grouped
@@ -115,6 +115,22 @@ def measure_buttons(measures: Sequence[str], traces: Sequence[Trace], scope: str
     """A button for each measure that has a line."""
     there = {trace.get("set") for trace in traces}
     return [Button(name, name, axis_title(name, scope)) for name in measures if name in there]
+
+
+def uneven_note(gaps: NDArray[np.int64], advice: str = "") -> list[str]:
+    """That intervals between checkpoints differ in length, and what follows; nothing if all are equal."""
+    if not gaps.size or gaps.min() == gaps.max():
+        return []
+    lengths, counts = np.unique(gaps, return_counts=True)
+    usual, last = int(lengths[counts.argmax()]), int(gaps[-1])
+    if counts.max() * 2 > gaps.size:
+        others = (
+            f"the last is {last:,}" if last != usual else f"others {lengths.min():,} to {lengths.max():,}"
+        )
+        which = f"Most intervals are {usual:,} steps, {others}"
+    else:
+        which = f"The intervals between checkpoints differ: {lengths.min():,} to {lengths.max():,} steps"
+    return [f"{which}.", *([advice] if advice else [])]
 
 
 def scale_bar(count: int, title: str) -> Trace:

@@ -143,6 +143,7 @@ class Stage:
 
     `name` is "" when there is only one; `summary` are sentences, `facts` numbers beside them.
     `doubts` are shown before everything else. `labels` are the names of the checkpoints by step.
+    `scope` says which norm is shown, `soundness` what is known about the checkpoints.
     """
 
     name: str
@@ -151,6 +152,14 @@ class Stage:
     sections: Sequence[Section]
     doubts: Doubts | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
+    scope: str = ""
+    soundness: str = ""
+
+    @property
+    def first_advice(self) -> AdviceLine | None:
+        """The most urgent advice, for the first screen."""
+        lines = [line for section in self.sections for line in section.advice]
+        return lines[0] if lines else None
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.table import Table
 from normscope.theory.answer import highlights
-from normscope.theory.forecast_jump import forecast_jump
 from normscope.theory.laws.fit_wording import Told, _exponent
 from normscope.theory.laws.laws import EXPONENTS
 from normscope.theory.measures.measures import group
+from normscope.theory.shown_forecast import forecast_jump
 from normscope.views.figures.forecast import forecast_figure
 from normscope.views.figures.lines import uneven_note
 from normscope.views.reports.first_screen import scope_sentence, soundness

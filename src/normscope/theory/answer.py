@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.anatomy import of_scope, rest_words
-from normscope.errors import NormscopeError, SeriesError
+from normscope.errors import SeriesError
 from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.advice.advice_result import AdviceList
@@ -16,10 +16,7 @@ from normscope.theory.advice.advise import judge
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.budget import NormBudget, norm_budget
 from normscope.theory.dynamics.rate_groups import RateGroup, rate_groups
-from normscope.theory.forecast_jump import forecast_jump
-from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.forecast_result import Forecast
-from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
 from normscope.theory.laws.natural_clock import RateRecord, recorded_rates
@@ -28,9 +25,9 @@ from normscope.theory.measures.measures import group
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference
+from normscope.theory.shown_forecast import shown_forecast
 
 CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
-AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     fit, no_fit = _fit(norms, recorded_rates(run, stage))
     budgets = _budgets(run, stage)
     known = RunEvidence(run, run, Selection(stage=stage))
-    ahead, no_forecast = _forecast(norms, rate_groups(run, stage=stage))
+    ahead, no_forecast = shown_forecast(norms, rate_groups(run, stage=stage))
     return Results(
         norms=norms,
         highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
@@ -152,7 +149,7 @@ def series_results(
     """The results of a series of norms; nothing else is known but, perhaps, its learning rates."""
     norms = replace(norms, findings=())
     fit, no_fit = _fit(norms, rates)
-    ahead, no_forecast = _forecast(replace(norms, notes=()), groups)  # the fit says the notes
+    ahead, no_forecast = shown_forecast(replace(norms, notes=()), groups)  # the fit says the notes
     t5 = reference("t5-base")
     published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
     return Results(
@@ -254,18 +251,6 @@ def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
         return (*norm_budget(run, stage=stage), *(layers if len(layers) > 1 else ()))
     except SeriesError:
         return ()
-
-
-def _forecast(norms: Series, groups: Sequence[RateGroup]) -> tuple[Forecast | None, str]:
-    """The forecast; none for a short series, and, with the reason, none that begins with a jump."""
-    if len(norms) < ENOUGH_TO_CHOOSE:
-        return None, ""
-    try:
-        found = forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
-    except NormscopeError:
-        return None, ""
-    reason = forecast_jump(found)
-    return (None, reason) if reason else (found, "")
 
 
 def _facts(found: Highlights) -> dict[str, Value]:

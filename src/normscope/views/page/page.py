@@ -16,6 +16,7 @@ from markupsafe import Markup
 from normscope._version import __version__
 from normscope.table import Value
 from normscope.views.page.formatting import count, label, number
+from normscope.views.page.help_texts import figure_help, section_help
 from normscope.views.page.offline_file import check_place, embedded, policy, resource, write_html
 from normscope.views.page.packed_text import packed, packed_plotly
 from normscope.views.page.page_parts import FigureSpec, Page, TableSpec
@@ -81,6 +82,7 @@ def _spec(figure: FigureSpec) -> dict[str, Any]:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.globals |= {"section_help": section_help, "figure_help": figure_help}
     environment.filters |= {"cell": _cell, "alignments": _alignments}
     return environment
 

@@ -1,13 +1,34 @@
-"""Whether a forecast begins with a jump that nothing measured explains; such a forecast is not shown."""
+"""The forecast that a report shows: none if it would begin with a jump that nothing measured explains."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from normscope.errors import NormscopeError
+from normscope.theory.dynamics.rate_groups import RateGroup
+from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.forecast_result import Forecast
+from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
+from normscope.theory.measures.time_series import Series
+
+AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 _STEEPER = 3.0  # than anything in the known part: more is a jump
 _SMALL = 0.01  # of the last value: less is none
+
+
+def shown_forecast(norms: Series, groups: Sequence[RateGroup]) -> tuple[Forecast | None, str]:
+    """The forecast; none for a short series, and, with the reason, none that begins with a jump."""
+    if len(norms) < ENOUGH_TO_CHOOSE:
+        return None, ""
+    try:
+        found = forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
+    except NormscopeError:
+        return None, ""
+    reason = forecast_jump(found)
+    return (None, reason) if reason else (found, "")
 
 
 def forecast_jump(found: Forecast) -> str:

@@ -12,7 +12,7 @@ from normscope.theory.measures.group_sums import Grouped
 from normscope.views.figures.groups import layer_style
 from normscope.views.figures.lines import axis_title, by_group, curve, uneven_note
 from normscope.views.page import palette
-from normscope.views.page.formatting import count, json_numbers, number, points_to_draw
+from normscope.views.page.formatting import MOST_KEPT, count, json_numbers, number, points_to_draw
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
 
 SMALL_ALIGNMENT = 0.05
@@ -40,7 +40,7 @@ def _figure(measure: str, total: Grouped, layers: Grouped) -> FigureSpec | None:
     there = np.flatnonzero(np.isfinite(heights))
     if not there.size:
         return None
-    kept = there[points_to_draw(len(there))]
+    kept = there[points_to_draw(len(there), MOST_KEPT)]
     before = "step" if (total.steps - total.previous)[there].max() == 1 else "checkpoint"
     whole_name = scope_words(total.scope)
     whole = curve(total.steps[kept], heights[kept], whole_name, palette.ACCENT, set="total", showlegend=False)
@@ -87,7 +87,7 @@ def _per_step(measure: str, total: Grouped, there: NDArray[np.int64]) -> list[Tr
         known = np.where(heights > 0, heights, np.nan) ** (1 / gaps)
     else:
         known = heights / np.sqrt(gaps)
-    kept = points_to_draw(len(there))
+    kept = points_to_draw(len(there), MOST_KEPT)
     line = curve(total.steps[there][kept], known[kept], scope_words(total.scope), palette.ACCENT, set="step")
     line["y"] = json_numbers(known[kept], 10)
     return [{**line, "showlegend": False, "hovertemplate": line["hovertemplate"].replace(".5g", ".8g")}]

@@ -61,7 +61,10 @@ def _band(found: Forecast) -> list[Trace]:
     }
     (steps, low), (_, high) = _ahead(found, "low"), _ahead(found, "high")
     filled = {"fill": "tonexty", "fillcolor": palette.BAND, "name": "95 % interval", "showlegend": True}
-    return [{**edge, "x": steps, "y": low}, {**edge, "x": steps, "y": high, **filled}]
+    return [
+        {**edge, "x": steps, "y": low, "name": "95 % interval, from"},
+        {**edge, "x": steps, "y": high, **filled},
+    ]
 
 
 def _expected(found: Forecast) -> Trace:

@@ -32,8 +32,9 @@ function tickText(axis, value) {
 function nameOf(trace, spec, i) {
   const layout = spec.layout || {}, panel = Number((trace.yaxis || "y").slice(1) || 1);
   const headings = layout.annotations || [], panels = Object.keys(layout).filter((key) => key.startsWith("yaxis")).length;
-  const heading = panels > 1 && headings.length === panels ? `${plain(headings[panel - 1].text)}: ` : "";
-  return heading + (plain(trace.name) || titleOf(layout.yaxis, `values ${i + 1}`));
+  const heading = panels > 1 && headings.length === panels ? plain(headings[panel - 1].text) : "";
+  const name = plain(trace.name) || (heading ? "" : titleOf(layout.yaxis, `values ${i + 1}`));
+  return name ? (heading ? `${heading}: ${name}` : name) : heading;
 }
 function cellRows(trace, layout) {
   const names = ((trace.colorbar || {}).tickvals || []).length ? trace.colorbar : null;
@@ -74,16 +75,16 @@ function lineTable(traces, spec) {
 const plainStep = (x) => (typeof x === "string" ? plain(x) : x);
 
 function tableOf(spec, set) {
-  if (spec.numbers) return { columns: spec.numbers.columns, rows: spec.numbers.rows, left: "" };
+  const missing = (of, kept) => (of > kept ? `${kept.toLocaleString("en")} of ${of.toLocaleString("en")} steps are in this file; normscope export writes all.` : "");
+  if (spec.numbers) return { ...spec.numbers, left: missing(spec.numbers.of || 0, spec.numbers.rows.length) };
   const traces = spec.traces.filter((trace) => !trace.set || !spec.buttons || trace.set === set), layout = spec.layout || {};
   const heat = traces.find((trace) => trace.type === "heatmap");
   if (heat) return { ...heatTable(heat, layout), left: "" };
   const histograms = traces.filter((trace) => trace.type === "histogram");
   if (histograms.length) return { columns: ["group", titleOf(layout.xaxis, "value")], rows: histograms.flatMap((t) => t.x.map((x) => [plain(t.name), x])), left: "" };
-  const lines = traces.filter((trace) => trace.x && trace.y && trace.x.some((x) => x !== null));
+  const lines = traces.filter((trace) => (trace.name || trace.hoverinfo !== "skip") && trace.x && trace.y && trace.x.some((x) => x !== null));
   const most = Math.max(0, ...lines.map((trace) => trace.of || 0)), kept = Math.max(0, ...lines.map((trace) => (trace.of ? trace.x.length : 0)));
-  const left = most > kept ? `${kept.toLocaleString("en")} of ${most.toLocaleString("en")} steps are in this file; normscope export writes all.` : "";
-  return { ...lineTable(lines, spec), left };
+  return { ...lineTable(lines, spec), left: missing(most, kept) };
 }
 function fillTable(part, spec, set) {
   const { columns, rows, left } = tableOf(spec, set), body = document.createElement("table"), scroll = document.createElement("div");

@@ -177,7 +177,7 @@
     for (const figure of all) figure.stale = true;
     const first = all.filter(onScreen);
     for (const figure of first.length ? first : all.slice(0, 1)) await paint(figure);
-    document.body.dataset.ready = "yes";
+    performance.mark("ready");
     for (const figure of all) watcher.observe(figure);
     for (const figure of all) {
       if (figure.stale) await idle();
@@ -185,6 +185,7 @@
       await paint(figure);
     }
     document.body.dataset.drawn = "yes";
+    performance.mark("drawn");
   }
   // Printing does not wait for promises; plotly draws within the call.
   function drawForPaper() {

@@ -102,7 +102,7 @@ function fillTable(part, spec, set) {
   body.createTBody().append(...rows.slice(0, MOST_ROWS).map((row) => line(row, "td")));
   scroll.className = "scroll";
   scroll.tabIndex = 0;
-  scroll.setAttribute("role", "region");
+  scroll.setAttribute("role", "group");
   scroll.setAttribute("aria-label", part.dataset.title);
   scroll.append(body);
   part.replaceChildren(scroll);

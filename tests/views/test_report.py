@@ -173,7 +173,7 @@ def test_a_large_run_stays_small(tmp_path, steps):
         )
     path = report(tmp_path / "large.db", tmp_path / "large.html")
     lines = {t["name"] for t in figures(path)["s0-layers"]["traces"] if "set" in t}
-    assert path.stat().st_size < 7e6
+    assert path.stat().st_size < 2.05e6
     assert len(lines) == 40 and {"00", "299"} <= lines
 
 

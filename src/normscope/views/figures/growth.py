@@ -57,11 +57,12 @@ def fit_figure(series: Series, fit: GrowthFit) -> FigureSpec:
 
 
 def _numbers(series: Series, fit: GrowthFit) -> dict[str, Any]:
-    """Every measured point beside the value of each law there: the curves have steps of their own."""
+    """Every measured point beside the values of the laws there: the curves have steps of their own."""
     kept = points_to_draw(len(series), MOST_KEPT)
     steps = series.steps[kept]
-    curves = [json_numbers(fit.curve(steps, law.name)) for law in fit.laws]
-    columns = ["step", "measured", *(formula(law.formula) for law in fit.laws)]
+    names = _told_laws(fit)
+    curves = [json_numbers(fit.curve(steps, name)) for name in names]
+    columns = ["step", "measured", *(formula(fit.law(name).formula) for name in names)]
     rows = zip(steps.tolist(), json_numbers(series.values[kept]), *curves, strict=True)
     return {"columns": columns, "rows": [list(row) for row in rows], "of": len(series)}
 
@@ -140,9 +141,7 @@ def _grid(first: int, last: int) -> NDArray[np.float64]:
 
 def residual_figure(series: Series, fit: GrowthFit) -> FigureSpec:
     """Measured minus fitted, for the best laws, the paper's and the straight line."""
-    names = dict.fromkeys([fit.best, *fit.candidates[:3], PAPER_LAW, "linear"])
-    fitted = {law.name for law in fit.laws}
-    traces = [_residual(series, fit, name) for name in names if name in fitted]
+    traces = [_residual(series, fit, name) for name in _told_laws(fit)]
     layout = {"yaxis": {"title": {"text": "measured − law"}, "zeroline": True}}
     note = (
         "The residuals of a law that holds scatter around zero; systematic residuals, such as an arc, "
@@ -158,6 +157,13 @@ def residual_figure(series: Series, fit: GrowthFit) -> FigureSpec:
         step_axis=True,
         wide=True,
     )
+
+
+def _told_laws(fit: GrowthFit) -> list[str]:
+    """The best laws, the paper's and the straight line, as far as they could be fitted."""
+    names = dict.fromkeys([fit.best, *fit.candidates[:3], PAPER_LAW, "linear"])
+    fitted = {law.name for law in fit.laws}
+    return [name for name in names if name in fitted]
 
 
 def _whose(series: Series) -> str:

@@ -17,6 +17,7 @@ from normscope.words import OUTSIDE, by_layer, printable
 
 MOST_LINES = 40
 LINE_POINTS = 160
+MOST_VALUES = 5_000  # of all lines and measures of a figure, so that a page of many layers stays small
 AXIS_TITLES = {  # {of} is " of the body" or the like, {and_} a new line; nothing and a space without a scope
     "norm": "norm{of} ‖θ‖",
     "rms": "root mean square{of}",
@@ -80,7 +81,8 @@ def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
 
 def by_group(grouped: Grouped, measures: Sequence[str], style: Style) -> list[Trace]:
     """One line per group and measure; `style(name, index, count)` gives its colour and dash."""
-    points = points_to_draw(len(grouped.steps), LINE_POINTS)
+    drawn = min(len(grouped.groups), MOST_LINES) * len(measures)
+    points = points_to_draw(len(grouped.steps), min(LINE_POINTS, max(MOST_VALUES // drawn, 64)))
     column = {name: i for i, name in enumerate(grouped.groups)}
     found = []
     for measure in measures:

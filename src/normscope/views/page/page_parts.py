@@ -96,7 +96,7 @@ class Section:
     """A heading, its sentences, and the figures and tables that support them; of advice, its lines.
 
     `badge` is a verdict beside the heading, `command` what makes the section again, `short` its name among
-    the links at the top.
+    the links at the top. `made` says how its numbers were made, if not as the page's provenance says.
     """
 
     key: str
@@ -108,6 +108,7 @@ class Section:
     badge: str = ""
     command: str = ""
     short: str = ""
+    made: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def figures(self) -> list[FigureSpec]:

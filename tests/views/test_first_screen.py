@@ -121,4 +121,5 @@ def test_soundness_is_claimed_only_of_checkpoints_that_were_compared():
     assert soundness(5, []).startswith("The series is sound: the scan")
     assert "not sound" in soundness(5, [Finding("gap", (3,), "missing", 0.9)])
     assert "1 hint" in soundness(5, [Finding("gap", (3,), "missing", 0.2)])
+    assert "was not checked" in soundness(5, [], complete=False)
     assert "sound" not in soundness(1, []) and "sound" not in soundness(0, [])

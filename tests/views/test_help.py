@@ -39,7 +39,7 @@ def test_every_section_has_help_and_no_help_is_unused():
 
 def test_every_figure_has_help_and_no_help_is_unused():
     constants = {"effects", "effects-norm", "head-reader", "measure", "cosine", "alignment"}
-    constants |= {"heads-first", "heads-last"}  # passed on as variables
+    constants |= {"heads-first", "heads-last", "spectra", "directions"}  # passed on as variables
     expected = {*keys("FigureSpec"), *NAMED_ELSEWHERE, *constants} - NOT_ON_PAGES
     assert expected == set(help_entries("figures"))
 

@@ -42,5 +42,7 @@ def section_help(key: str, badge: str = "") -> Help | None:
 
 def figure_help(key: str) -> Help | None:
     """The help of a figure; the numbers of several of a kind, and the names of scalars, do not count."""
+    if key.endswith("-directions"):  # of growth, of updates
+        key = "directions"
     family = next((name for name in _FAMILIES if key.startswith(f"{name}-")), "")
     return help_entries("figures").get(family or re.sub(r"-\d+$", "", key))

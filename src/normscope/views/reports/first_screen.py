@@ -34,13 +34,15 @@ def _share(scope: str, tensors: Sequence[TensorRow]) -> str:
     return f" ({percent(body / whole)} of the parameters)"
 
 
-def soundness(checkpoints: int, findings: Sequence[Finding]) -> str:
+def soundness(checkpoints: int, findings: Sequence[Finding], complete: bool = True) -> str:
     """What the checks of the scan say about the series, in one sentence."""
     sure = sum(finding.confidence >= SURE for finding in findings)
     if sure:
         return f"The series is not sound: {plural(sure, 'finding')}, in the box above."
     if findings:
         return f"The series is sound as far as it was checked, with {plural(len(findings), 'hint')}, above."
+    if not complete:
+        return "The scan did not finish, so the series was not checked: run the scan again."
     if checkpoints > 1:
         return f"The series is sound: the scan found nothing wrong with its {checkpoints:,} checkpoints."
     if checkpoints:

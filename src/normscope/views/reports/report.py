@@ -186,7 +186,9 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         found_wrong,
         labels={row.step: row.label for row in checkpoints if row.label},
         scope=first_screen.scope_sentence(total.scope, run.tensors()),
-        soundness=first_screen.soundness(len(checkpoints), stage_findings(run, name)),
+        soundness=first_screen.soundness(
+            len(checkpoints), stage_findings(run, name), bool(run.meta.get("complete", True))
+        ),
     )
 
 

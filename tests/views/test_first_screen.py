@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import normscope as ns
+from normscope.cli.fit import _group_row
 from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.table import Table
@@ -16,6 +17,7 @@ from normscope.theory.laws.fit_wording import Told, _exponent
 from normscope.theory.laws.laws import EXPONENTS
 from normscope.theory.measures.measures import group
 from normscope.theory.shown_forecast import forecast_jump
+from normscope.views.figures.exponents import section_parts
 from normscope.views.figures.forecast import forecast_figure
 from normscope.views.figures.lines import uneven_note
 from normscope.views.reports.first_screen import scope_sentence, soundness
@@ -65,6 +67,17 @@ def test_the_sentence_and_the_tile_agree_about_a_wide_interval():
     assert _exponent(told).startswith("The free exponent is not known")
     told = replace(told, exponent=ns.Interval(0.5, 0.45, 0.55))
     assert _exponent(told).startswith("Free exponent p = 0.500")
+
+
+def test_groups_with_a_wide_interval_have_no_exponent_on_page_and_command_line(run_path):
+    found = ns.fit_groups(run_path)
+    first, *rest = found.groups
+    wide = replace(found, groups=(replace(first, exponent=0.4, low=0.1, high=0.9), *rest))
+    *figures, table = section_parts(wide)
+    assert dict(zip(table.columns, table.rows[0], strict=True))["exponent"] == "not known"
+    assert _group_row(wide.groups[0])[3] == "not known"
+    drawn = [name for figure in figures for trace in figure.traces for name in trace["x"]]
+    assert first.group not in drawn and all("wider than the exponent" in figure.note for figure in figures)
 
 
 def test_a_choice_is_not_clear_where_a_rival_predicts_as_well(t5, fit):

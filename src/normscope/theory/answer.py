@@ -264,7 +264,7 @@ def _facts(found: Highlights) -> dict[str, Value]:
     if found.fit is not None:
         facts["law"] = _law_fact(found.fit)
         if exponent := found.fit.exponent:
-            facts["free exponent p"] = str(exponent)
+            facts["free exponent p"] = str(exponent) if exponent.tells else f"not known: {exponent}"
     if turned := found.direction:
         ends = f"{turned.first_cosine:.4f} first, {turned.cosine:.4f} last"
         facts["cosine between checkpoints"] = f"{ends}, {turned.lowest_cosine:.4f} lowest"

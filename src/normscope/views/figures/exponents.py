@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from normscope.anatomy import of_scope
 from normscope.theory.laws.groups import GroupFit, GroupFits
-from normscope.theory.laws.intervals import Interval
 from normscope.views.figures.lines import EXPONENT_AXIS, category_points, error_bars, group_subject
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number, plural
@@ -90,19 +89,12 @@ def _ordered(found: GroupFits) -> list[GroupFit]:
 
 
 def _with_exponent(found: GroupFits) -> list[GroupFit]:
-    return [group for group in _ordered(found) if _tells(group)]
-
-
-def _tells(group: GroupFit) -> bool:
-    """Whether the group has an exponent that is known better than its own size."""
-    if group.exponent is None or group.low is None or group.high is None:
-        return False
-    return Interval(group.exponent, group.low, group.high).tells
+    return [group for group in _ordered(found) if group.tells]
 
 
 def _hidden(found: GroupFits) -> str:
     """How many exponents are not drawn, because their intervals say nothing."""
-    wide = [group for group in found.groups if group.exponent is not None and not _tells(group)]
+    wide = [group for group in found.groups if group.exponent is not None and not group.tells]
     if not wide:
         return ""
     return f" Not drawn: {plural(len(wide), found.by)} with an interval wider than the exponent."
@@ -139,7 +131,9 @@ def _table(found: GroupFits) -> TableSpec:
             g.group,
             _law(g),
             f"{g.r2:.5f}",
-            *((g.exponent, g.low, g.high) if _tells(g) else ("not known", "–", "–")),
+            "not known" if g.exponent is not None and not g.tells else g.exponent,
+            g.low,
+            g.high,
             g.growth,
             "yes" if g.differs else "no",
         )

@@ -15,6 +15,9 @@ from normscope.cli.homogeneity import homogeneity
 from normscope.cli.saturate import saturate
 from normscope.errors import CheckpointError, ModelError, NormscopeError, ScaleOverflow, UsageError
 from normscope.run import HeadRow, Run, SaturationRow
+from normscope.views.page.formatting import number as written
+from normscope.views.page.page import provenance
+from normscope.views.reports.report import run_page
 from tests.network.saved_models import BUILD, TEXT, save_model
 
 pytest.importorskip("transformers")
@@ -360,3 +363,31 @@ def test_two_run_files_are_compared_head_by_head(text, tmp_path):
     assert (found["changed"], found["missing"]) == (4, 0)
     refused = command("compare", *pair, "--measure", "norm")
     assert refused.code == 2 and "--measure has no effect" in refused.stderr
+
+
+def test_the_page_says_what_the_command_says(model, text, tmp_path):
+    """Every number of a layer, the order of the heads, and how both were measured."""
+    path = tmp_path / "run.db"
+    found = json.loads(call("saturate", model, "--text", text, "--run", path, "--json"))
+    with Run(path) as run:
+        (note,) = run.artifacts("saturation-settings").values()
+        stage = run_page(run).stages[0]
+    sections = {section.key: section for section in stage.sections}
+    (table,) = [table for table in sections["saturation"].tables if table.key == "saturation"]
+    names = ("module", "layer", "cosine", "deviation", "baseline", "scale")
+    rows = [tuple(layer[name] for name in names) for layer in found["layers"]]
+    assert sorted(row[:6] for row in table.rows) == sorted(rows)
+    (table,) = [table for table in sections["heads"].tables if table.key == "heads"]
+    assert len(table.rows) == len(found["heads"])
+    argmax = sorted(found["heads"], key=lambda head: (-head["margin"], head["effective"]))
+    said = next(text for text in sections["heads"].sentences if "clearest argmax" in text)
+    named = [f"layer {head['layer']} head {head['head']}" for head in argmax[:3]]
+    assert [said.index(name) for name in named] == sorted(said.index(name) for name in named)
+    printed = call("saturate", model, "--text", text, "--run", path)
+    lines = [line.split() for line in printed.splitlines() if line.startswith("argmax")]
+    assert [f"layer {layer} head {head}" for _, layer, head, *_ in lines] == named
+    for section in (sections["saturation"], sections["heads"]):
+        assert section.made["text (digest)"] == note["text"] and section.made["model"] == note["model"]
+        assert section.made["time"] == note["time"] and section.made["command"].startswith("normscope ")
+    assert any(written(found["layers"][-1]["cosine"], 3) in sentence for sentence in stage.summary)
+    assert provenance({"a": {"b": 1}}) == {"a": "b 1"}

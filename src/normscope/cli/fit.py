@@ -65,7 +65,9 @@ def _group_row(group: GroupFit) -> list[str]:
     law = group.law if group.decided else unclaimed
     odd = "differs" if group.differs else ""
     growth = "–" if group.growth is None else f"×{group.growth:.3f}"
-    values = (_fixed(group.r2, 5), _fixed(group.exponent, 3), group.interval, growth)
+    unknown = group.exponent is not None and not group.tells
+    exponent = "not known" if unknown else _fixed(group.exponent, 3)
+    values = (_fixed(group.r2, 5), exponent, group.interval, growth)
     return [group.group, law, *values, odd]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +25,7 @@ from normscope.cli.options import (
 from normscope.cli.output import console, print_json, print_notes, print_table, progress_bar
 from normscope.cli.predictions import prediction_options, predictions, print_predictions
 from normscope.cli.study_text import study_text
-from normscope.theory.measures.head_changes import changes_over_steps
+from normscope.theory.measures.head_changes import changes_over_steps, clearest_heads
 
 if TYPE_CHECKING:
     from normscope.network.step_predictions import PredictionOptions
@@ -71,8 +73,14 @@ def saturate(
     options = SeriesOptions(step_numbers(read["steps"]), read["revisions"], read["pattern"])
     more = prediction_options(**predicted)
     chosen = {name: measured[name] for name in ("baseline", "heads", "similarity", "blocks")}
+    chosen["command"] = shlex.join(["normscope", *sys.argv[1:]])
     config = StudyConfig(
-        scales, run=run, placement=Placement(**place), series=options, predictions=more, **chosen
+        scales,
+        run=run,
+        placement=Placement(**place),
+        series=options,
+        predictions=more,
+        **chosen,
     )
     with progress_bar("measuring") as progress:
         found = study(source, text, config, progress)
@@ -132,11 +140,7 @@ def _print_heads(heads: list[HeadRow]) -> None:
 
     counts = ", ".join(f"{sum(head.type == kind for head in heads)} {kind}" for kind in HEAD_TYPES)
     console().print(f"\n{len(heads)} heads: {counts}; the clearest of each type:", markup=False)
-    shown = [
-        head
-        for kind in HEAD_TYPES
-        for head in sorted((h for h in heads if h.type == kind), key=lambda h: (-h.margin, h.effective))[:3]
-    ]
+    shown = [head for kind in HEAD_TYPES for head in clearest_heads(heads, kind)]
     names = ["type", "layer", "head", "margin", "positions", "split", "effective", "largest", "overlap"]
     if len({head.module for head in heads}) > len({head.layer for head in heads}):  # encoder and decoder
         names.insert(1, "module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_text
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +64,13 @@ def sweep(
     from normscope.lab.sweep.sweep import sweep as run_sweep
 
     base, given = lab_config({**fields, "save": running["save"] or "never"})
-    config = SweepConfig(base, _cells(axes["cells"], _axes(axes)), running["seeds"] or "same", retry)
+    config = SweepConfig(
+        base,
+        _cells(axes["cells"], _axes(axes)),
+        running["seeds"] or "same",
+        retry,
+        shlex.join(["normscope", *sys.argv[1:]]),
+    )
     _refuse_unused(given - {"save"}, config)
     with progress_bar("sweeping") as progress:
         result = run_sweep(config, output, engine=running["engine"], progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -9,6 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
+from normscope._version import __version__
 from normscope.network.loading.models import StudiedModel
 from normscope.network.measuring.attention_examples import AttentionExample
 from normscope.network.measuring.heads import Heads
@@ -27,7 +31,7 @@ from normscope.run import Run
 
 RowType = TypeVar("RowType", SaturationRow, HeadRow)
 
-_FOR_THE_READER = ("model", "warnings", "look_ahead")
+_FOR_THE_READER = ("model", "warnings", "look_ahead", "command", "time", "versions")
 """Entries of a note that a measurement does not depend on."""
 
 _ITS_MAPS = (
@@ -81,8 +85,8 @@ class StudyRecord:
 
     KIND = STUDY_NOTES
 
-    def __init__(self, run: Run, settings: Mapping[str, Any]) -> None:
-        self._run = run
+    def __init__(self, run: Run, settings: Mapping[str, Any], command: str = "") -> None:
+        self._run, self._command = run, command
         self._settings = dict(settings)
         self.notes = run.artifacts(self.KIND)
 
@@ -125,7 +129,13 @@ class StudyRecord:
             for example in shown:
                 self._run.set_artifact("attention", keys[example.module, example.head], example.document())
             save_predictions(self._run, model, predictions)
-            self._run.set_artifact(self.KIND, place, note)
+            self._run.set_artifact(self.KIND, place, {**note, **self._made()})
+
+    def _made(self) -> dict[str, Any]:
+        """By which command, when and with which versions a step is measured."""
+        versions = {"normscope": __version__, "torch": torch.__version__}
+        made = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": versions}
+        return {**made, **({"command": self._command} if self._command else {})}
 
     def predictions(self, model: StudiedModel, options: PredictionOptions) -> StepPredictions:
         """What was measured of the predictions of a step that is done."""

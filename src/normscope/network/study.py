@@ -52,6 +52,7 @@ class StudyConfig:
     """What to measure and how; `series` says how the steps are read.
 
     `blocks` is a pattern for the paths of the modules that are the layers, where they are not found.
+    `command` is what the user typed, for the run file.
     """
 
     limit: Limit = field(default_factory=Limit)
@@ -63,6 +64,7 @@ class StudyConfig:
     predictions: PredictionOptions = field(default_factory=PredictionOptions)
     similarity: bool = False
     blocks: str | None = None
+    command: str = ""
 
     def fingerprint(self, text: StudyText) -> dict[str, Any]:
         """How a step is measured; if this changes, the step is measured again."""
@@ -133,7 +135,7 @@ def study(
     models = find_models(sources, text, config.placement, config.series)
     path = config.run or (Path("run.db") if len(models) > 1 else None)
     with run_for_results(path) as run:
-        record = StudyRecord(run, config.fingerprint(text)) if run else None
+        record = StudyRecord(run, config.fingerprint(text), config.command) if run else None
         if run is not None and record is not None:
             claim_for_study(run, sources, models, record.notes)
             forget_stale_similarity(run, models)

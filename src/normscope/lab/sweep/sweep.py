@@ -11,12 +11,15 @@ state; finished cells are not run again.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from normscope._version import __version__
 from normscope.engines.engine import SupportsSubmit, as_standard_future, check_engine, open_engine
@@ -46,7 +49,7 @@ class SweepConfig:
     """What to sweep: a `base` config and, in `cells`, the fields that each cell changes.
 
     `seeds` are the `same` for all cells, or each cell has its `own`. With `retry`, failed cells are
-    run again; diverged ones would diverge again.
+    run again; diverged ones would diverge again. `command` is what the user typed, for the run file.
 
     >>> ns.SweepConfig(ns.TrainConfig(steps=100), [{"lr": 1e-3}, {"lr": 1e-2, "norm": "post"}]).seeds
     'same'
@@ -56,6 +59,7 @@ class SweepConfig:
     cells: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
     seeds: str = "same"
     retry: bool = False
+    command: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.seeds not in SEED_RULES:
@@ -193,7 +197,9 @@ def _claim(run: Run, config: SweepConfig, remarks: Sequence[str]) -> None:
     with run.transaction():
         run.set_meta("base", base)
         run.set_meta("kind", "sweep")
-        run.set_meta("versions", {"normscope": __version__})
+        run.set_meta("versions", {"normscope": __version__, "torch": torch.__version__})
+        run.set_meta("time", time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        run.set_meta("command", config.command or "ns.sweep(…)")
         if remarks:
             run.set_meta("remarks", remarks)
 

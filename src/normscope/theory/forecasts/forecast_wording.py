@@ -25,6 +25,12 @@ def forecast_sentences(result: Forecast) -> list[str]:
 
 
 def _expected(result: Forecast) -> str:
+    if result.high - result.low >= abs(result.value) > 0:
+        return (
+            f"{result.past.subject} is expected between {result.low:.4g} and {result.high:.4g} at step "
+            f"{result.to:,} (95 % interval), which is too wide to name a value; it is {result.value_now:.4g} "
+            f"at step {result.now:,}."
+        )
     relative = f", {100 * (result.value / result.value_now - 1):+.1f} % from" if result.value_now else ""
     change = relative if _is_positive(result) else "; it is"
     return (

@@ -51,6 +51,13 @@ class GroupFit:
     verdict: str
 
     @property
+    def tells(self) -> bool:
+        """Whether there is an exponent, and its interval is narrower than it."""
+        if self.exponent is None or self.low is None or self.high is None:
+            return False
+        return Interval(self.exponent, self.low, self.high).tells
+
+    @property
     def interval(self) -> str:
         """The interval as text, with as many decimals as tell its ends apart; "–" without one."""
         if self.exponent is None or self.low is None or self.high is None:

@@ -180,6 +180,12 @@ def _changed_heads(snapshots: Sequence[Snapshot]) -> Iterator[ChangedHead]:
             yield ChangedHead(row.module, row.layer, row.head, before, after, changes)
 
 
+def clearest_heads(rows: Iterable[HeadRow], kind: str, most: int = 3) -> list[HeadRow]:
+    """The heads of a type, the one farthest from the thresholds first; the order of every list of heads."""
+    those = (row for row in rows if row.type == kind)
+    return sorted(those, key=lambda row: (-row.margin, row.effective, row.layer, row.head))[:most]
+
+
 # -- modules of two models ------------------------------------------------------------
 
 

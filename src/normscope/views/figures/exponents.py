@@ -32,8 +32,8 @@ def exponent_figure(found: GroupFits) -> FigureSpec:
         _title(differing, len(groups), found),
         traces,
         layout,
-        "Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
-        f"{found.by}s.",
+        f"Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
+        f"{found.by}s.{_hidden(found)}",
         320,
         wide=True,
     )
@@ -89,7 +89,15 @@ def _ordered(found: GroupFits) -> list[GroupFit]:
 
 
 def _with_exponent(found: GroupFits) -> list[GroupFit]:
-    return [group for group in _ordered(found) if group.exponent is not None]
+    return [group for group in _ordered(found) if group.tells]
+
+
+def _hidden(found: GroupFits) -> str:
+    """How many exponents are not drawn, because their intervals say nothing."""
+    wide = [group for group in found.groups if group.exponent is not None and not group.tells]
+    if not wide:
+        return ""
+    return f" Not drawn: {plural(len(wide), found.by)} with an interval wider than the exponent."
 
 
 def _group_axis(groups: Sequence[GroupFit], by: str) -> dict[str, Trace]:
@@ -119,7 +127,16 @@ def _law(group: GroupFit) -> str:
 
 def _table(found: GroupFits) -> TableSpec:
     rows = [
-        (g.group, _law(g), f"{g.r2:.5f}", g.exponent, g.low, g.high, g.growth, "yes" if g.differs else "no")
+        (
+            g.group,
+            _law(g),
+            f"{g.r2:.5f}",
+            "not known" if g.exponent is not None and not g.tells else g.exponent,
+            g.low,
+            g.high,
+            g.growth,
+            "yes" if g.differs else "no",
+        )
         for g in _ordered(found)
     ]
     columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")

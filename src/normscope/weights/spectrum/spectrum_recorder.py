@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from normscope._spectrum_rows import LARGEST_MEASURES, SPECTRAL_MEASURES
+from normscope._version import __version__
 from normscope.anatomy import in_scope
 from normscope.progress import Progress
 from normscope.rows import MeasureRow, SpectrumRow
@@ -25,6 +26,7 @@ from normscope.weights.spectrum.spectrum_tasks import WEIGHTS, SpectrumTask, mis
 FLUSH_SECONDS = 1.0  # measured matrices wait at most this long to be written
 SETTINGS = "spectrum-settings"
 HEAD_SETTINGS = "spectrum-heads"
+MADE = "spectrum-made"
 
 
 class SpectrumRecorder:
@@ -38,6 +40,8 @@ class SpectrumRecorder:
         """Measure every stage; call it while the checkpoints are open."""
         self._forget_others(run)
         tasks = [task for stage in stages for task in self._tasks(run, stage)]
+        if tasks:
+            run.set_artifact(MADE, "", self._made())
         total, done = sum(task.cost for task in tasks), 0
         flushed = time.monotonic()
         try:
@@ -51,6 +55,12 @@ class SpectrumRecorder:
                         flushed = time.monotonic()
         finally:
             self._flush(run)
+
+    def _made(self) -> dict[str, Any]:
+        """By which command, when and of what the last spectra were measured."""
+        command = (self._config.scan.command if self._config.scan else "") or "ns.spectrum(…)"
+        made = {"command": command, "of": list(self._config.of), "versions": {"normscope": __version__}}
+        return made | {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
     def _tasks(self, run: Run, stage: MeasuredStage) -> list[SpectrumTask | HeadTask]:
         known = {row.id: row for row in run.tensors()}  # some may have turned out to be copies

@@ -11,11 +11,11 @@ from normscope.rows import step_key
 from normscope.run import HeadRow, Run
 from normscope.table import Value
 from normscope.theory.effects.measured_steps import measured_steps, of_one_way
-from normscope.theory.measures.head_changes import changes_over_steps
+from normscope.theory.measures.head_changes import changes_over_steps, clearest_heads
 from normscope.views.figures.network.head_changes import change_maps, change_table, flow_figure
 from normscope.views.figures.network.head_map import TYPES, has_several_modules, head_name, map_figure
 from normscope.views.figures.network.head_reader import reader_figure
-from normscope.views.figures.network.measured_by import left_out_sentence, way_sentence
+from normscope.views.figures.network.measured_by import left_out_sentence, made_by, way_sentence
 from normscope.views.figures.network.predictions import ablation_figure, task_figure
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, json_numbers, plural
@@ -43,7 +43,8 @@ def section(run: Run, stage: str) -> Section | None:
         _table(last),
     ]
     ways = way_sentence(measured.by(last[0].step)) + left_out_sentence(measured.by(line[0].step), others)
-    return Section("heads", "Attention heads", [*_sentences(line, last), *ways], parts)
+    made = made_by(run, stage, last[0].step, measured.by(last[0].step))
+    return Section("heads", "Attention heads", [*_sentences(line, last), *ways], parts, made=made)
 
 
 def _predictions(run: Run, key: str) -> list[SectionPart]:
@@ -75,7 +76,7 @@ def _sentences(every: Sequence[HeadRow], rows: Sequence[HeadRow]) -> list[str]:
     parts = [f"{found[kind]} {'is' if found[kind] == 1 else 'are'} {kind}" for kind in TYPES if found[kind]]
     sentences = [f"Of {plural(len(rows), 'head')}, {joined(parts)} (step {count(rows[0].step)})."]
     for kind in ("argmax", "mean"):
-        those = sorted((row for row in rows if row.type == kind), key=lambda row: -row.margin)[:3]
+        those = clearest_heads(rows, kind)
         if those:
             names = (printable(head_name(row, has_several_modules(rows))) for row in those)
             sentences.append(f"The clearest {kind} heads: {joined(names)}.")

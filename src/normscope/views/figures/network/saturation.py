@@ -8,7 +8,7 @@ from normscope.run import Run, SaturationRow
 from normscope.theory.effects.measured_steps import MeasuredSteps, measured_steps, of_one_way
 from normscope.views.figures.lines import MOST_LINES, curve, scale_bar
 from normscope.views.figures.network.homogeneity import COSINE_AXIS, scaling_figure
-from normscope.views.figures.network.measured_by import left_out_sentence, way_sentence
+from normscope.views.figures.network.measured_by import left_out_sentence, made_by, way_sentence
 from normscope.views.figures.network.similarity import similarity_figures, stack_of
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, evenly_spaced, json_numbers, label, number, plural
@@ -35,7 +35,8 @@ def section(run: Run, stage: str) -> Section | None:
         figures.append(scaling_figure(curves))
     parts: list[SectionPart] = [*balanced(figures), *([_table(last)] if last else [])]
     sentences = [*_sentences(last), *_ways(last, line, others, measured)]
-    return Section("saturation", "Saturation", sentences, parts) if parts else None
+    made = made_by(run, stage, last[0].step, measured.by(last[0].step)) if last else {}
+    return Section("saturation", "Saturation", sentences, parts, made=made) if parts else None
 
 
 def _ways(

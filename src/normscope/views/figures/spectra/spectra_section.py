@@ -19,6 +19,7 @@ from normscope.views.figures.spectra.direction_counts import directions_figure
 from normscope.views.figures.spectra.sigma_by_layer import sigma_figure
 from normscope.views.figures.spectra.spectrum_maps import head_map, role_map
 from normscope.views.page.formatting import formula, number, plural
+from normscope.views.page.page import provenance
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec
 from normscope.words import joined
 
@@ -34,7 +35,9 @@ def section(run: Run, stage: str, laws: Sequence[GrowthFit] = ()) -> Section | N
     parts: list[SectionPart] = [*spectral_figures(found)]
     parts += [_laws(laws)] if laws else []
     parts += [_last_step(each) for kind, each in found.items() if kind == WEIGHTS]
-    return Section("spectra", "Spectra", _sentences(found), parts)
+    kept = {name: run.artifacts(name).get("", {}) for name in ("spectrum-settings", "spectrum-made")}
+    made = provenance({**kept["spectrum-settings"], **kept["spectrum-made"]})
+    return Section("spectra", "Spectra", _sentences(found), parts, made=made)
 
 
 def spectral_figures(found: Mapping[str, SpectralHistory]) -> list[FigureSpec]:

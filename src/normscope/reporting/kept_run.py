@@ -23,8 +23,8 @@ USUAL = "run.db"  # where 'normscope scan' writes
 def kept_run(sources: Sequence[str], page: Path) -> Path:
     """The run file of these checkpoints beside the page: one that is already theirs, or a new name.
 
-    >>> kept_run(["hf://owner/name"], Path("pages/name.html")).as_posix()
-    'pages/name.db'
+    >>> kept_run(["hf://owner/name"], Path("page.html")).as_posix()
+    'name.db'
     """
     places = {place(source) for source in sources}
     folder = _folder(places, page)
@@ -42,14 +42,11 @@ def kept_run(sources: Sequence[str], page: Path) -> Path:
 
 def _folder(places: set[str], page: Path) -> Path:
     """The folder of the page, or the first one around it that is not among the checkpoints."""
-    start = folder = page.parent
+    folder = page.parent
     while folder.resolve() != folder.resolve().parent and _is_among(folder, places):
         folder = Path(os.path.normpath(folder / os.pardir))
     if not os.access(folder, os.W_OK):
-        raise RunFileError(
-            f"cannot write a run file to {folder}, beside the checkpoints in {start}: name one with "
-            "--run FILE"
-        )
+        raise RunFileError(f"cannot write a run file to {folder}: name another place with --run FILE")
     return folder
 
 

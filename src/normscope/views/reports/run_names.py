@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from normscope.theory.places.run_places import MARK, RUN_FILE
 
+USUAL = ("checkpoints", RUN_FILE)  # last parts of a path that say nothing about the run
 ENDINGS = (".db", ".csv", ".tsv", ".json", ".jsonl", ".parquet")
 
 
@@ -30,7 +31,7 @@ def _shortest(i: int, parts: Sequence[Sequence[str]]) -> str:
     """The last parts of a path that no other path ends with, or the whole path."""
     own = parts[i]
     others = [other for k, other in enumerate(parts) if k != i]
-    for count in range(1, len(own)):
+    for count in range(1, len(own) + 1):
         if all(list(other[-count:]) != list(own[-count:]) for other in others):
             return _without_ending("/".join(own[-count:]), others, count)
     return "/".join(own)
@@ -55,4 +56,4 @@ def _parts(source: str) -> list[str]:
     parts = [
         part for part in PurePosixPath(source.partition("://")[2] or source).parts if part not in ("/", ".")
     ]
-    return parts[:-1] if len(parts) > 1 and parts[-1] == RUN_FILE else parts or [source]
+    return parts[:-1] if len(parts) > 1 and parts[-1] in USUAL else parts or [source]

@@ -10,7 +10,7 @@ from normscope.remarks import sound
 from normscope.table import Value
 from normscope.theory.laws.compare import GroupDifference, compare
 from normscope.theory.run_cards import RunCard
-from normscope.views.page.formatting import count, formula, number
+from normscope.views.page.formatting import count, formula, number, plural
 from normscope.views.page.page_parts import TableSpec
 from normscope.views.reports.runs_figures import scope_of_all, unit_of_all
 from normscope.words import by_layer, printable
@@ -24,10 +24,8 @@ def runs_table(cards: Sequence[RunCard]) -> TableSpec:
     columns: dict[str, list[Value]] = {
         "run": [printable(card.name) for card in cards],
         "parameters": [card.parameters for card in cards],
-        "of them body": [card.body for card in cards],
-        "points": [len(card.norms) for card in cards],
-        "first step": [int(card.norms.steps[0]) for card in cards],
-        "last step": [int(card.norms.steps[-1]) for card in cards],
+        "in the body": [card.body for card in cards],
+        "steps": [_steps(card) for card in cards],
         f"{what}, first": [float(card.norms.values[0]) for card in cards],
         "last": [float(card.norms.values[-1]) for card in cards],
         "last / first": [_growth(card) for card in cards],
@@ -40,6 +38,12 @@ def runs_table(cards: Sequence[RunCard]) -> TableSpec:
     kept = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     rows = [tuple(row) for row in zip(*kept.values(), strict=True)]
     return TableSpec("runs", "The runs", tuple(kept), rows, _note(), wrapped=True)
+
+
+def _steps(card: RunCard) -> str:
+    """ "0 to 2,000, 21 points"."""
+    first, last = (count(int(step)) for step in (card.norms.steps[0], card.norms.steps[-1]))
+    return f"{first} to {last}, {plural(len(card.norms), 'point')}"
 
 
 def _note() -> str:

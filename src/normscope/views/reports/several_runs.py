@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from normscope._version import __version__
 from normscope.anatomy import scope_words
@@ -54,11 +55,20 @@ def compared_page(
         closing=[],
         warnings=warnings(cards),
         provenance={
-            **{f"run {card}": printable(name) for card, name in zip(short_names(names), names, strict=True)},
+            **_origins(sources, names),
             "report written": written,
             "report written by": f"normscope {__version__}",
         },
     )
+
+
+def _origins(sources: Sequence[Source], names: Sequence[str]) -> dict[str, str]:
+    """Where each run comes from, and the run file that was read in its place."""
+    return {
+        f"run {short}": printable(name if str(source) == name else f"{name}, in the run file {source}")
+        for short, name, source in zip(short_names(names), names, sources, strict=True)
+        if isinstance(source, str | Path)
+    }
 
 
 def _sections(cards: Sequence[RunCard]) -> list[Section]:
@@ -118,7 +128,7 @@ def _summary(cards: Sequence[RunCard]) -> list[str]:
         named = joined([f"{printable(card.name)} ({card.fit.best})" for card in claimed if card.fit])
         sentences.append(f"One law can be claimed for {named}; for the others it cannot.")
     else:
-        sentences.append("For none of them one law can be claimed.")
+        sentences.append("One law can be claimed for none of them.")
     return sentences
 
 

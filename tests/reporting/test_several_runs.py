@@ -47,7 +47,10 @@ def test_curves_are_those_of_the_runs_each_in_one_colour(place):
         assert line["name"] == name and line["x"] == norms.steps.tolist()
         assert np.allclose(line["y"], norms.values, rtol=1e-5)
     relative = [t for t in page.figures[0].traces if t["set"] == "relative"]
-    assert all(np.allclose(r["y"], np.array(s["y"]) / s["y"][0], rtol=1e-4) for r, s in zip(relative, lines))
+    assert all(
+        np.allclose(r["y"], np.array(s["y"]) / s["y"][0], rtol=1e-4)
+        for r, s in zip(relative, lines, strict=True)
+    )
     assert [r["line"]["color"] for r in relative] == [s["line"]["color"] for s in lines]
     assert len({s["line"]["color"] for s in lines}) == 2
 

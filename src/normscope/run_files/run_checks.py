@@ -126,6 +126,9 @@ def damaged(path: Path | str, what: str) -> str:
     return f"{path} is damaged or was not written by normscope: {what}; make it again, or restore a copy"
 
 
+MAKE_ONE = "expected one that 'normscope scan', a monitor or a training made"
+
+
 def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     try:
         (identity,) = db.execute("PRAGMA application_id").fetchone()
@@ -133,9 +136,9 @@ def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
             raise
-        raise NotARunFile(f"{path} is not a run file: it is not an SQLite database") from error
+        raise NotARunFile(f"{path} is not a run file, which is an SQLite database; {MAKE_ONE}") from error
     if identity != APPLICATION_ID:
-        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
+        raise NotARunFile(f"{path} is an SQLite database, but not a run file; {MAKE_ONE}")
     if version != VERSION:
         raise RunVersionError(
             f"{path} is a run file of version {version}; this normscope reads version {VERSION}: "

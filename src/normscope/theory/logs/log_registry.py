@@ -91,7 +91,10 @@ def _format(place: Path) -> LogFormat:
     for known in LOG_FORMATS:
         if known.recognises(place, head):
             return known
-    raise SeriesError(f"{place} is not a run file, nor a log in a known format; expected {FORMAT_NAMES}")
+    raise SeriesError(
+        f"{place} is not a run file, nor a log in a known format; expected {FORMAT_NAMES}; checkpoints are "
+        "read by 'normscope scan' and 'normscope report'"
+    )
 
 
 def _reason(error: Exception) -> str:

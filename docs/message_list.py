@@ -26,7 +26,18 @@ printed as one line, and the exit code is 2 for a wrong call and 1 for failed wo
 
 This page is made from the source by `docs/message_list.py`.
 """
-SAYING_THE_SAME = {"printable", "some", "joined", "str", "repr", "count", "sorted", "list", "join", "shortened"}
+SAYING_THE_SAME = {
+    "printable",
+    "some",
+    "joined",
+    "str",
+    "repr",
+    "count",
+    "sorted",
+    "list",
+    "join",
+    "shortened",
+}
 
 
 @dataclass(frozen=True)

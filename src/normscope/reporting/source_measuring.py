@@ -72,7 +72,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSource:
     """A run file that was made or continued: what was done in it, what was not, and what went wrong."""
 
     run: Path
@@ -83,7 +83,7 @@ class Measured:
 
 def measure_source(
     sources: Sequence[str], run: Path, extras: MoreMeasurements, reading: Reading, parts: Parts
-) -> Measured:
+) -> MeasuredSource:
     """Scan the checkpoints into the run file, or continue there, and measure what else is wanted.
 
     A measurement beside the norms that fails is a problem to be told, and no reason to lose the page.
@@ -104,7 +104,7 @@ def measure_source(
                 done.append(f"measured {name}")
             except NormscopeError as error:
                 problems.append(f"{name} could not be measured: {error}")
-    return Measured(run, tuple(done), tuple(not_done), tuple(problems))
+    return MeasuredSource(run, tuple(done), tuple(not_done), tuple(problems))
 
 
 def _scanned(path: Path) -> int:

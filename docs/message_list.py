@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "normscope"
 BASE = "NormscopeError"
 HEAD = """# Every message
 
-What normscope says when a call was wrong, when work failed, and when it warns, by the folder of the source that
-says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An error is
+What normscope says when a call was wrong, when work failed, and when it warns, by the folder of the source
+that says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An error is
 printed as one line, and the exit code is 2 for a wrong call and 1 for failed work
 (see [the commands](commands.md)). Most errors can be mended by what the message says last.
 
@@ -189,8 +190,7 @@ def page() -> str:
 
 def _cell(text: str) -> str:
     """A message in a cell of a table, with nothing that Markdown would read."""
-    escaped = re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
-    return escaped
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -202,4 +202,4 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 if __name__ == "__main__":
-    print(page())
+    sys.stdout.write(page())

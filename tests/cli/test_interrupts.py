@@ -1,4 +1,4 @@
-"""Ctrl-C in a real process: one sentence that says how to continue, the exit code of a shell, no traceback."""
+"""Ctrl-C in a real process: one sentence that says how to continue, exit code 130, no traceback."""
 
 import signal
 import subprocess

@@ -21,8 +21,8 @@ BASE = "NormscopeError"
 HEAD = """# Every message
 
 What normscope says when a call was wrong, when work failed, and when it warns, by the folder of the source
-that says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An error is
-printed as one line, and the exit code is 2 for a wrong call and 1 for failed work
+that says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An
+error is printed as one line, and the exit code is 2 for a wrong call and 1 for failed work
 (see [the commands](commands.md)). Most errors can be mended by what the message says last.
 
 This page is made from the source by `docs/message_list.py`.

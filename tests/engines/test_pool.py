@@ -2,12 +2,14 @@
 
 import os
 import signal
+import threading
 import time
 from concurrent.futures import as_completed
 from pathlib import Path
 
 import pytest
 
+from normscope.engines import pool as pool_module
 from normscope.engines.pool import LocalExecutor
 from normscope.errors import WorkerLost
 
@@ -55,6 +57,25 @@ def test_an_exception_ends_what_is_running():
             time.sleep(0.01)
         raise KeyboardInterrupt
     assert waiting.cancelled()
+    assert isinstance(running.exception(), WorkerLost)
+    assert time.monotonic() - began < 60
+
+
+def test_a_process_that_is_just_being_started_is_killed_too(monkeypatch):
+    began, starting, may_go_on = time.monotonic(), threading.Event(), threading.Event()
+
+    def slow_start(worker):
+        starting.set()
+        may_go_on.wait(60)
+        start(worker)
+
+    start = pool_module._Worker.__init__
+    monkeypatch.setattr(pool_module._Worker, "__init__", slow_start)
+    threading.Timer(0.5, may_go_on.set).start()
+    with pytest.raises(KeyboardInterrupt), LocalExecutor(1) as pool:
+        running = pool.submit(time.sleep, 300)
+        starting.wait(60)
+        raise KeyboardInterrupt
     assert isinstance(running.exception(), WorkerLost)
     assert time.monotonic() - began < 60
 

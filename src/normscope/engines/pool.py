@@ -40,6 +40,7 @@ class LocalExecutor(Executor):
         self._calls: SimpleQueue[_PendingCall | None] = SimpleQueue()
         self._closed = self._killed = False
         self._workers: set[_Worker] = set()
+        self._starting = threading.Lock()  # a worker is known before it can be missed by a kill
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
         for thread in self._threads:
             thread.start()
@@ -68,10 +69,12 @@ class LocalExecutor(Executor):
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         """Wait for running calls; after an exception, such as Ctrl-C, kill them instead."""
         if kind is not None:
-            self._closed = self._killed = True
+            self._closed = True
             self._cancel()
-            for worker in list(self._workers):
-                worker.kill()
+            with self._starting:
+                self._killed = True
+                for worker in list(self._workers):
+                    worker.kill()
         self.shutdown()
 
     def _cancel(self) -> None:
@@ -88,10 +91,13 @@ class LocalExecutor(Executor):
         if worker is not None:
             self._stop(worker)
 
-    def _start(self) -> _Worker:
-        worker = _Worker()
-        self._workers.add(worker)
-        return worker
+    def _start(self) -> _Worker | None:
+        with self._starting:
+            if self._killed:
+                return None
+            worker = _Worker()
+            self._workers.add(worker)
+            return worker
 
     def _stop(self, worker: _Worker) -> int:
         self._workers.discard(worker)
@@ -100,9 +106,9 @@ class LocalExecutor(Executor):
     def _complete(self, call: _PendingCall, worker: _Worker | None) -> _Worker | None:
         code = 0
         for _ in range(ATTEMPTS):
-            if self._killed:
-                break
             worker = worker or self._start()
+            if worker is None:
+                break
             try:
                 succeeded, value = worker.ask(call.message)
             except (EOFError, OSError, pickle.UnpicklingError):

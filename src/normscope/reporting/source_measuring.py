@@ -140,7 +140,8 @@ def _spectra_wanted(sources: Sequence[str], path: Path, extras: MoreMeasurements
 def _spectra(
     sources: Sequence[str], run: Path, extras: MoreMeasurements, reading: Reading, parts: Parts
 ) -> None:
-    from normscope.weights.spectrum.spectrum import SpectrumConfig, spectrum
+    from normscope.weights.spectrum.spectrum import spectrum
+    from normscope.weights.spectrum.spectrum_config import SpectrumConfig
 
     spectrum(list(sources), run, SpectrumConfig(scan=reading.config), progress=parts("spectra", ""))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,10 +176,10 @@ def _word(node: ast.expr) -> str:
     return "…"
 
 
-def page() -> str:
+def page(every: Sequence[Message] = ()) -> str:
     """Return the whole page: a table for each folder."""
     found: dict[str, list[Message]] = {}
-    for message in messages():
+    for message in every or messages():
         found.setdefault(message.room, []).append(message)
     parts = [HEAD]
     for room, several in sorted(found.items()):

@@ -65,7 +65,7 @@ def test_no_message_has_unplain_words(phrase):
 
 
 def test_the_page_has_every_message_in_a_table():
-    page = MADE["page"]()
+    page = MADE["page"](MESSAGES)
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| kind")]
     assert len(rows) == len(MESSAGES)
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 4 for row in rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from normscope.errors import NormscopeError, UsageError
+from normscope.errors import NormscopeError, SourceNotFound, UsageError
 from normscope.option_checks import check_kind
 from normscope.progress import Parts
 from normscope.run import Run
@@ -39,6 +39,8 @@ class MoreMeasurements:
                 "--text is what saturation is measured on, which was not asked for: add --saturation, or "
                 "leave --text out"
             )
+        if self.text is not None and not Path(self.text).is_file():
+            raise SourceNotFound(f"no text at {self.text}: expected a file with one sentence per line")
 
     @property
     def asked(self) -> list[str]:

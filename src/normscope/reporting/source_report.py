@@ -14,6 +14,7 @@ from normscope.progress import Parts, Progress, named_parts, silent
 from normscope.remarks import Finding
 from normscope.reporting.source_kinds import (
     CHECKPOINTS,
+    SERIES,
     SWEEP,
     KnownSource,
     as_one_series,
@@ -148,6 +149,10 @@ def _check(series: Sequence[Sequence[KnownSource]], config: ReportConfig) -> Non
         raise UsageError(
             "--run is the run file of checkpoints that are scanned, and "
             f"{'there are several' if kinds.count(CHECKPOINTS) else 'none are given'}: leave it out"
+        )
+    if config.measure is not None and SERIES not in kinds and (len(kinds) > 1 or CHECKPOINTS in kinds):
+        raise UsageError(
+            f"measure={config.measure!r} names a column, and there is no log among the sources; leave it out"
         )
     if CHECKPOINTS not in kinds and (config.extras.asked or config.reading.given):
         options = [*config.extras.asked, *config.reading.given]

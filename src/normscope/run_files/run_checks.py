@@ -137,7 +137,7 @@ def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
             raise
-        raise NotARunFile(f"{path} is not a run file, which is an SQLite database; {MAKE_ONE}") from error
+        raise NotARunFile(f"{path} is not a run file: it is not an SQLite database; {MAKE_ONE}") from error
     if identity != APPLICATION_ID:
         raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file; {MAKE_ONE}")
     if version != VERSION:

@@ -77,7 +77,7 @@ def _fields(folder: Path, text: str, cells: Sequence[CellDocument]) -> dict[str,
         name, mark, value = (word.strip() for word in part.partition("="))
         if not mark or name not in known:
             raise UsageError(
-                f"the cells of {folder} differ in {', '.join(known)}; got {part.strip() or 'nothing'!r}"
+                f"the cells of {folder} change {', '.join(known)}, not {part.strip() or 'nothing'!r}"
             )
         found[name] = value
     return found

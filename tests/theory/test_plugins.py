@@ -122,7 +122,7 @@ def test_a_plugin_measure_is_shown_and_fitted_like_ours(measured):
 
 def test_an_unknown_measure_lists_ours_and_the_plugins(measured):
     with pytest.raises(
-        UsageError, match="unknown measure 'spectral': known are norm, .*plugins.*spectral-norm"
+        UsageError, match="unknown measure 'spectral': expected one of norm, .*plugins.*spectral-norm"
     ):
         series(measured, "spectral")
     with pytest.raises(UsageError, match="'budget' stands for several measures: .*growth, radial, diffusive"):

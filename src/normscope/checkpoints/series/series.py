@@ -36,7 +36,7 @@ CheckpointSource = str | os.PathLike[str]
 LARGEST_STEP = 2**62 - 1
 
 
-class NothingFound(CheckpointError):
+class NothingFound(UsageError, CheckpointError):
     """A folder contains no checkpoint, or not yet."""
 
 

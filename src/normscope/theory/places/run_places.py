@@ -57,7 +57,7 @@ def _cell_place(folder: Path, wanted: str) -> Path:
     if found:
         names = some([str(cell["id"]) for cell in found], SHOWN)
         raise UsageError(
-            f"{len(found)} cells of {folder} have {wanted} ({names}): say more fields, or the name"
+            f"{len(found)} cells of {folder} have {wanted} ({names}): give more fields, or the name of one"
         )
     raise UsageError(
         f"{folder} has no cell {wanted}: it has {some([_changes(cell) for cell in cells], SHOWN)}"

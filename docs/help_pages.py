@@ -16,7 +16,7 @@ HEAD = """# Commands
 
 Every command takes `--json` and then prints one JSON value on stdout (the fields are explained in
 [json.md](json.md)). Progress is shown on stderr, if that is a terminal. An option that would have no effect
-is an error. `normscope --debug COMMAND …` shows the traceback of an error.
+is an error. `normscope --debug COMMAND …` shows the traceback of an error; the site lists every message.
 
 | exit code | meaning |
 |---|---|

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from normscope.replication.judging.seed_interval import Estimate
     from normscope.replication.replicate import ReplicationConfig, replicate
     from normscope.replication.replication_result import ClaimResult, Replication
+    from normscope.reporting.source_report import report
     from normscope.rows import (
         ActivationRow,
         AttentionRow,
@@ -101,7 +102,6 @@ if TYPE_CHECKING:
     from normscope.theory.measures.time_series import Series
     from normscope.views.export_file import export
     from normscope.views.plotting.plot import plot
-    from normscope.views.reports.report import report
     from normscope.weights.audit.audit import Audit, audit
     from normscope.weights.scan.scan import ScanConfig, scan
     from normscope.weights.spectrum.spectrum import Spectra, spectrum
@@ -240,7 +240,7 @@ _HOMES = {
     "plot": "normscope.views.plotting.plot",
     "random_like": "normscope.network.running.baseline",
     "replicate": "normscope.replication.replicate",
-    "report": "normscope.views.reports.report",
+    "report": "normscope.reporting.source_report",
     "saturated": "normscope.network.measuring.saturated",
     "saturated_task": "normscope.network.predicting.task",
     "saturation": "normscope.network.measuring.saturation",

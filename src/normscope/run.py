@@ -94,7 +94,9 @@ class Run:
             with closing(sqlite3.connect(path)) as copy:
                 self._db.backup(copy)
         except sqlite3.Error as error:
-            raise RunFileError(f"cannot copy {self.path} to {path}: {error}") from error
+            raise RunFileError(
+                f"cannot copy {self.path} to {path}: {error}; {run_schema.CHECK_PLACE}"
+            ) from error
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
@@ -126,7 +128,7 @@ class Run:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._rollback()
-            raise RunFileError(f"cannot write to {self.path}: {error}") from error
+            raise RunFileError(f"cannot write to {self.path}: {error}; {run_schema.CHECK_PLACE}") from error
         except BaseException:
             self._rollback()
             raise
@@ -210,7 +212,7 @@ class Run:
         try:
             self._db.executemany(sql, rows)
         except sqlite3.Error as error:
-            raise RunFileError(f"cannot write to {self.path}: {error}") from error
+            raise RunFileError(f"cannot write to {self.path}: {error}; {run_schema.CHECK_PLACE}") from error
 
     def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of any SELECT; a damaged file raises RunFileError."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from normscope.atomic_write import atomic_write
 from normscope.errors import MissingRunFile, RunFileError
 
+CHECK_PLACE = "check that its disk has space and that its folder can be written"
+
 APPLICATION_ID = 0x6E6F726D  # "norm"
 VERSION = 1
 
@@ -245,4 +247,4 @@ def write_empty(path: Path) -> None:
         with atomic_write(path) as part, closing(sqlite3.connect(part)) as db:
             db.executescript(script)
     except (sqlite3.Error, OSError) as error:
-        raise RunFileError(f"cannot create the run file {path}: {error}") from error
+        raise RunFileError(f"cannot create the run file {path}: {error}; {CHECK_PLACE}") from error

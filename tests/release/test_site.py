@@ -18,7 +18,7 @@ NEWCOMERS_ORDER = [
     *("formats", "counted", "laws", "advice", "report", "monitor", "spectra", "saturation"),
     *("audit", "lab", "engines"),
     *("security", "replication", "literature"),
-    *("commands", "json", "api/index"),
+    *("commands", "json", "messages", "api/index"),
     *("extending", "architecture", "benchmarks", "changelog"),
 ]
 

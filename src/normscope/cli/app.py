@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +39,19 @@ COMMANDS: dict[str, str] = {
     "plugins": "normscope.cli.plugins",
 }
 
-INTERRUPTED = ("interrupted; run the same command again to continue", 130)
+INTERRUPTED = 130  # the exit code of a shell's command that Ctrl-C ended
+# What was finished before Ctrl-C is kept, and where.
+CONTINUED = {
+    "scan": "what was measured is in the run file",
+    "report": "what was measured is in the run file",
+    "audit": "what was measured is in the run file of --run, if there is one",
+    "spectrum": "what was measured is in the run file",
+    "saturate": "the steps that were measured are in the run file, if there is one",
+    "train": "the training is saved up to its last checkpoint",
+    "sweep": "finished cells are in the folder of the sweep",
+    "replicate": "finished experiments are in the folder of the results",
+}
+FROM_THE_START = "interrupted; the same command starts from the beginning"
 
 
 def build() -> typer.Typer:
@@ -55,8 +68,27 @@ def build() -> typer.Typer:
         module = import_module(place)
         command = getattr(module, name)
         summary, *_ = (command.__doc__ or name).splitlines()  # python -OO has no docstrings
-        app.command(name, short_help=summary, epilog=_examples(module.EXAMPLES))(command)
+        named = _saying_how_to_continue(name, command)
+        app.command(name, short_help=summary, epilog=_examples(module.EXAMPLES))(named)
     return app
+
+
+class _Interrupted(Exception):
+    """Ctrl-C, with the sentence that says how to continue: typer would end the process without a word."""
+
+
+def _saying_how_to_continue(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    kept = CONTINUED.get(name)
+    sentence = f"interrupted: {kept}; the same command continues from there" if kept else FROM_THE_START
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        try:
+            command(**given)
+        except KeyboardInterrupt as pressed:
+            raise _Interrupted(sentence) from pressed
+
+    return call
 
 
 def _examples(commands: Sequence[str]) -> str:
@@ -95,11 +127,13 @@ def main() -> None:
         build()(prog_name="normscope")
     except NormscopeError as error:
         _give_up(error, str(error), error.exit_code)
-    except KeyboardInterrupt as error:
-        _give_up(error, *INTERRUPTED)
+    except _Interrupted as pressed:
+        _give_up(pressed, str(pressed), INTERRUPTED)
+    except KeyboardInterrupt as pressed:  # before a command began, or after it ended
+        _give_up(pressed, FROM_THE_START, INTERRUPTED)
     except SystemExit as ended:
-        if ended.code == INTERRUPTED[1]:  # typer makes this of a KeyboardInterrupt
-            _give_up(ended, *INTERRUPTED)
+        if ended.code == INTERRUPTED:  # typer makes this of a KeyboardInterrupt
+            _give_up(ended, FROM_THE_START, INTERRUPTED)
         raise
     except BrokenPipeError:
         sys.stderr.close()  # the reader is gone: nobody would see a message

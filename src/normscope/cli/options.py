@@ -22,7 +22,6 @@ SERIES = (
 SeriesArgument = Annotated[str, argument("SOURCE", SERIES)]
 FirstSeriesArgument = Annotated[str, argument("A", SERIES)]
 SecondSeriesArgument = Annotated[str, argument("B", SERIES)]
-ReportArgument = Annotated[str, argument("SOURCE", f"{SERIES[:-1]}; or a folder made by 'normscope sweep'.")]
 CHECKPOINTS = "A folder of checkpoints, files, a glob, or a URL (hf://OWNER/NAME for the Hugging Face hub)"
 CheckpointsArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}.")]
 AuditArgument = Annotated[list[str], argument("SOURCE", f"{CHECKPOINTS}; or a run file.")]

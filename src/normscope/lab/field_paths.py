@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from normscope.errors import UsageError
+from normscope.words import some
 
+MOST_FIELDS = 24  # in a message
 OTHER_NAMES = {
     "learning_rate": "lr",
     "wd": "weight_decay",
@@ -69,15 +71,21 @@ def _taken_apart(
             yield f"{above}{name}", value
 
 
+def _instead(name: str, paths: Collection[str]) -> str:
+    """The field that was probably meant; all of them, if none has a name like this."""
+    close: Sequence[str] = difflib.get_close_matches(name, [*paths, *OTHER_NAMES], n=1)
+    if close:
+        return f": did you mean {OTHER_NAMES.get(close[0], close[0])!r}?"
+    return f"; it has {some(list(paths), MOST_FIELDS)}: see the table of docs/lab.md"
+
+
 def plain_name(kind: type, path: str) -> str:
     """The bare name of a field; UsageError if there is none, or if it belongs to another part."""
     paths = field_paths(kind)
     dotted, name = "." in path, path.rpartition(".")[2]
     name = name if dotted else OWN_OBJECTS.get(name, name)
     if name not in paths:
-        (close,) = difflib.get_close_matches(name, [*paths, *OTHER_NAMES], n=1, cutoff=0)
-        nearest = OTHER_NAMES.get(close, close)
-        raise UsageError(f"there is no field {path!r} in a lab config: did you mean {nearest!r}?")
+        raise UsageError(f"there is no field {path!r} in a lab config{_instead(name, paths)}")
     if dotted and path != paths[name]:
         raise UsageError(f"there is no field {path!r} in a lab config: it is {paths[name]!r}")
     return name

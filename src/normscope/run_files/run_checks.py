@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from normscope.errors import CorruptRunFile, NotARunFile, RunFileError, RunVersionError
+from normscope.run_files.run_opening import CHECK
 from normscope.run_schema import ADDED, ADDED_COLUMNS, APPLICATION_ID, SCHEMA, VERSION
 
 SECONDS, BYTES_PER_SECOND = 10.0, 20_000_000
@@ -112,7 +113,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
         wrong = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_ERROR, None)
         if wrong:  # it could be read, and makes no sense: undecodable text, a malformed statement
             raise CorruptRunFile(damaged(path, str(error))) from error
-        raise RunFileError(f"cannot open {path}: {error}") from error
+        raise RunFileError(f"cannot open {path}: {error}; {CHECK}") from error
     except UnicodeDecodeError as error:  # SQLite's message quotes the file
         raise CorruptRunFile(damaged(path, "its tables have names that are not UTF-8")) from error
     except sqlite3.DataError as error:
@@ -126,6 +127,9 @@ def damaged(path: Path | str, what: str) -> str:
     return f"{path} is damaged or was not written by normscope: {what}; make it again, or restore a copy"
 
 
+MAKE_ONE = "expected one that 'normscope scan', a monitor or a training made"
+
+
 def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     try:
         (identity,) = db.execute("PRAGMA application_id").fetchone()
@@ -133,9 +137,9 @@ def _check_identity(db: sqlite3.Connection, path: Path) -> None:
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
             raise
-        raise NotARunFile(f"{path} is not a run file: it is not an SQLite database") from error
+        raise NotARunFile(f"{path} is not a run file, which is an SQLite database; {MAKE_ONE}") from error
     if identity != APPLICATION_ID:
-        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file")
+        raise NotARunFile(f"{path} is an SQLite database, but not a normscope run file; {MAKE_ONE}")
     if version != VERSION:
         raise RunVersionError(
             f"{path} is a run file of version {version}; this normscope reads version {VERSION}: "

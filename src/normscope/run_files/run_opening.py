@@ -26,6 +26,9 @@ _LIMITS = {
 _SETTINGS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "recursive_triggers = OFF")
 
 
+CHECK = "check that the file and its folder can be read, or copy it to a local disk"
+
+
 def connect(path: Path, write: bool) -> sqlite3.Connection:
     """Open the database, read-only unless `write`; undo what a killed process left half written."""
     _check_beside(path)
@@ -43,7 +46,7 @@ def _connect(path: Path, write: bool) -> sqlite3.Connection:
         db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
         harden(db)
     except sqlite3.Error as error:
-        raise RunFileError(f"cannot open {path}: {error}") from error
+        raise RunFileError(f"cannot open {path}: {error}; {CHECK}") from error
     return db
 
 

@@ -96,9 +96,13 @@ def export(source: Source, output: str | os.PathLike[str], *, measure: str | Non
         with _rows(source, measure) as rows, atomic_write(target) as part:
             writers[target.suffix](rows, part)
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot write {target}: {error.strerror or error}; choose another place with -o"
+        ) from error
     except OSError as error:
-        raise RunFileError(f"cannot write {target}: {error.strerror or error}") from error
+        raise RunFileError(
+            f"cannot write {target}: {error.strerror or error}; choose another place with -o"
+        ) from error
     return target
 
 

@@ -36,7 +36,9 @@ LARGEST_STEP = 2**62 - 1
 
 
 class NothingFound(CheckpointError):
-    """A folder contains no checkpoint, or not yet."""
+    """A folder contains no checkpoint, or not yet: another one was meant, and nothing was done."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)

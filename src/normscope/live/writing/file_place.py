@@ -123,4 +123,7 @@ def _wait_for_writer(path: Path) -> None:
     SQLite looks for a journal by name: it would play the other file's back into ours.
     """
     if Path(f"{path}-journal").exists():
-        raise RunFileError(f"another file was put at {path}, and is being written")
+        raise RunFileError(
+            f"another file was put at {path} and is being written: move it away, or end the program that "
+            "writes it; the monitor tries again"
+        )

@@ -94,7 +94,8 @@ def _stored_names(stored: Iterable[str], expected: set[str]) -> dict[str, str]:
     for name in stored:
         if (other := names.setdefault(unwrapped(name), name)) != name:
             raise ModelError(
-                f"the checkpoint has both {other!r} and {name!r}, which are one name in the model"
+                f"the checkpoint has both {other!r} and {name!r}, which are one parameter of the model: "
+                "remove one of them"
             )
     if not expected & names.keys() and all(name.startswith(_PREFIX) for name in names):
         return {unwrapped(name.removeprefix(_PREFIX)): original for name, original in names.items()}

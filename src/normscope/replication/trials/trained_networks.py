@@ -35,7 +35,7 @@ def training_plan(settings: Mapping[str, Any], context: TrialContext) -> Trainin
     names = field_paths(TrainConfig)
     unknown = [name for name in settings if name not in names and name not in NOT_FIELDS]
     if unknown:
-        raise UsageError(f"the experiment sets {unknown[0]!r}, which is no field of a lab config")
+        raise UsageError(f"the experiment sets {unknown[0]!r}, which is not a field of a lab config")
     fields = {"save": "never", **{name: settings[name] for name in settings if name in names}}
     reads_text = "task" not in fields and "task" not in settings["vary"]
     if reads_text and context.text is not None:

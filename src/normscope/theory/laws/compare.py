@@ -193,14 +193,14 @@ def _compare_group(a: Series, b: Series, seed: int) -> tuple[GroupDifference, tu
 def _aligned(a: Series, b: Series) -> tuple[Array, Array, Array]:
     """Both series at common steps: those of the one with fewer, if enough, where both are known."""
     if not (len(a) and len(b)):
-        raise SeriesError(f"{a.name}: one of the runs has no finite value")
+        raise SeriesError(f"{a.name}: one of the runs has no finite value, so there is nothing to compare")
     low, high = max(a.steps[0], b.steps[0]), min(a.steps[-1], b.steps[-1])
     inside = [series.steps[(series.steps >= low) & (series.steps <= high)] for series in (a, b)]
     steps = min(inside, key=len) if min(map(len, inside)) >= _ENOUGH_STEPS else max(inside, key=len)
     if not len(steps):
         raise SeriesError(
             f"{a.name}: the runs share no steps: one covers {a.steps[0]} to {a.steps[-1]}, "
-            f"the other {b.steps[0]} to {b.steps[-1]}"
+            f"the other {b.steps[0]} to {b.steps[-1]}; compare runs over the same steps"
         )
     left, right = (np.interp(steps, series.steps, series.values) for series in (a, b))
     return steps.astype(np.float64), left, right

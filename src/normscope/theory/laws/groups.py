@@ -145,7 +145,7 @@ def _fit_all(
         except SeriesError as error:
             failed[one.name] = str(error)
     if not fits:
-        raise SeriesError(f"no group can be fitted; the first because {next(iter(failed.values()))}")
+        raise SeriesError(f"no group could be fitted; of the first: {next(iter(failed.values()))}")
     return fits, failed
 
 

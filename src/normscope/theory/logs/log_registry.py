@@ -56,6 +56,16 @@ def read_log(path: str | Path) -> LogTable:
         raise SeriesError(f"cannot read {place}: {_reason(error)}") from None
 
 
+def is_log_file(place: Path) -> bool:
+    """Whether a file begins as a log in one of the formats does."""
+    try:
+        with place.open("rb") as file:
+            head = file.read(_HEAD)
+        return any(known.recognises(place, head) for known in LOG_FORMATS)
+    except OSError:
+        return False
+
+
 def is_log_folder(place: Path) -> bool:
     """Whether a folder contains a log in one of the formats that folders may have."""
     try:
@@ -81,7 +91,10 @@ def _format(place: Path) -> LogFormat:
     for known in LOG_FORMATS:
         if known.recognises(place, head):
             return known
-    raise SeriesError(f"{place} is not a run file, nor a log in a known format; expected {FORMAT_NAMES}")
+    raise SeriesError(
+        f"{place} is not a run file, nor a log in a known format; expected {FORMAT_NAMES}; checkpoints are "
+        "read by 'normscope scan' and 'normscope report'"
+    )
 
 
 def _reason(error: Exception) -> str:

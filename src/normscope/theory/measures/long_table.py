@@ -8,6 +8,7 @@ from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.measures.measures import COMPOUND
 from normscope.theory.measures.series_sources import Selection, Source, load, opened_run
+from normscope.theory.places.recorded_norms import has_only_norms, refuse_weight_options
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def long_table(
     the first step that is kept still compares with the checkpoint before it.
     """
     with opened_run(source) as run:
+        if run is not None and has_only_norms(run):
+            refuse_weight_options(run, measure, by, stage)
         parts = COMPOUND.get(measure or "", (measure,)) if run is not None else (measure,)
         found = [
             one

@@ -68,7 +68,7 @@ def _unknown_measure(run: Run, measure: str) -> UsageError:
     known = ", ".join([*MEASURES, *COMPOUND])
     plugins = run.measure_names()
     also = f"; plugins recorded {', '.join(plugins)} in this run" if plugins else ""
-    return UsageError(f"unknown measure {measure!r}: known are {known}{also}")
+    return UsageError(f"unknown measure {measure!r}: expected one of {known}{also}")
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _group_names(by: str, tensors: list[TensorRow]) -> list[str]:
 def grouping(by: str) -> Callable[[TensorRow], str]:
     """The function that gives a tensor its group."""
     if by not in GROUPINGS:
-        raise UsageError(f"cannot group by {by!r}: known are {', '.join(GROUPINGS)}")
+        raise UsageError(f"cannot group by {by!r}: expected one of {', '.join(GROUPINGS)}")
     return GROUPINGS[by]
 
 

@@ -183,10 +183,11 @@ def _existing(source: str | Path) -> Path:
         return named
     if not path.is_file() and not is_log_folder(path):
         kind = "is a folder without a log or a run file" if path.is_dir() else "does not exist"
+        scan = "; scan checkpoints first: 'normscope scan' or 'normscope report'" if path.is_dir() else ""
         raise UsageError(
             f"{source or repr(source)} {kind}; expected a run file (made by 'normscope scan'), the folder of "
             f"a training run, a cell of a sweep (grid@lr=0.01), a log with steps and norms ({FORMAT_NAMES}), "
-            f"or a bundled series: {', '.join(REFERENCES)}"
+            f"or a bundled series: {', '.join(REFERENCES)}{scan}"
         )
     return path
 

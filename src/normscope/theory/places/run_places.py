@@ -57,7 +57,7 @@ def _cell_place(folder: Path, wanted: str) -> Path:
     if found:
         names = some([str(cell["id"]) for cell in found], SHOWN)
         raise UsageError(
-            f"{len(found)} cells of {folder} have {wanted} ({names}): say more fields, or the name"
+            f"{len(found)} cells of {folder} have {wanted} ({names}): give more fields, or the name of one"
         )
     raise UsageError(
         f"{folder} has no cell {wanted}: it has {some([_changes(cell) for cell in cells], SHOWN)}"
@@ -77,7 +77,7 @@ def _fields(folder: Path, text: str, cells: Sequence[CellDocument]) -> dict[str,
         name, mark, value = (word.strip() for word in part.partition("="))
         if not mark or name not in known:
             raise UsageError(
-                f"the cells of {folder} change {', '.join(known)}, not {part.strip() or 'nothing'!r}"
+                f"the cells of {folder} differ in {', '.join(known)}; got {part.strip() or 'nothing'!r}"
             )
         found[name] = value
     return found

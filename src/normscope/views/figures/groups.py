@@ -50,7 +50,7 @@ def _measure_figure(grouped: Grouped, by: str) -> FigureSpec:
     title = _largest(norms, "norm", by, scope)
     if len(grouped.steps) == 1:
         return _bars(by, title, norms, axis_title("norm", scope))
-    traces = by_group(grouped, SHOWN_MEASURES, _style(by, grouped.groups))
+    traces = by_group(grouped, SHOWN_MEASURES, group_style(by, grouped.groups))
     return FigureSpec(
         f"{by}s",
         title,
@@ -71,7 +71,7 @@ def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
     if all(len(series) == 1 for series in found):
         return _bars(by, title, last, axis_title(measure, scope))
     place = {series.name: series for series in found}
-    looks = styled(list(place), _style(by, place))
+    looks = styled(list(place), group_style(by, place))
     traces = [_series_line(place[name], measure, look) for name, look in looks]
     layout = {"yaxis": {"title": {"text": axis_title(measure, scope)}}}
     return FigureSpec(
@@ -90,7 +90,8 @@ def _series_line(series: Series, measure: str, look: Trace) -> Trace:
     return group_line(series.steps[kept], series.values[kept], series.name, measure, look)
 
 
-def _style(by: str, groups: Iterable[str]) -> Style:
+def group_style(by: str, groups: Iterable[str]) -> Style:
+    """Colours of layers by depth, of other groups by category."""
     return layer_style(groups) if by == "layer" else _category_style
 
 

@@ -89,14 +89,14 @@
     const vals = ticks(low, high, narrow(plot) ? 4 : 7);
     merge(layout.xaxis, { tickmode: "array", tickvals: vals.map(Math.sqrt), ticktext: vals.map(short) });
   }
-  function stepAxis(traces, layout, kind, plot) {
+  function stepAxis(traces, layout, kind, plot, along) {
     const [low, high] = extent(traces);
     for (const trace of traces) {
       if (!trace.x) continue;
       trace.customdata = trace.x;
       if (kind === "sqrt") trace.x = trace.x.map((x) => Math.sqrt(Math.max(x, 0)));
     }
-    const words = { linear: "step", sqrt: "step, square-root scale", log: "step, logarithmic scale" };
+    const words = { linear: along, sqrt: `${along}, square-root scale`, log: `${along}, logarithmic scale` };
     layout.xaxis = merge(layout.xaxis, { type: kind === "log" ? "log" : "linear", tickformat: "~s" });
     layout.xaxis.title = { ...layout.xaxis.title, text: words[kind] };
     if (kind === "sqrt") squareRoot(layout, low, high, plot);
@@ -118,7 +118,7 @@
     if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // listed, they would fill the figure with legend
     const button = (spec.buttons || []).find((b) => b.key === state.set);
     if (button && button.axis) layout.yaxis.title = { ...layout.yaxis.title, text: button.axis };
-    if (spec.step_axis) stepAxis(traces, layout, state.x, plot);
+    if (spec.step_axis) stepAxis(traces, layout, state.x, plot, button && button.along || "step");
     if (spec.log_y && state.y === "log") layout.yaxis.type = "log";
     return [traces, layout];
   }

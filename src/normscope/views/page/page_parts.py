@@ -20,12 +20,14 @@ Trace = dict[str, Any]
 class Button:
     """A button of a figure: it shows the traces whose `set` is its key.
 
-    `axis` is the title of the y axis while they are shown; "" keeps the figure's own.
+    `axis` is the title of the y axis while they are shown; "" keeps the figure's own. `along` names what the
+    x axis of a figure over steps shows then, if not steps.
     """
 
     key: str
     label: str
     axis: str = ""
+    along: str = ""
 
 
 @dataclass(frozen=True)

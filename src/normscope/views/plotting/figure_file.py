@@ -43,9 +43,11 @@ def write_figure(figure: Figure, target: Path) -> None:
         with atomic_write(target) as part:
             part.write_bytes(data)
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {target}: {error.strerror or error}; choose another path") from error
     except OSError as error:
-        raise RunFileError(f"cannot write {target}: {error.strerror or error}") from error
+        raise RunFileError(
+            f"cannot write {target}: {error.strerror or error}; choose another path"
+        ) from error
 
 
 def _image(figure: Figure, kind: str) -> bytes:

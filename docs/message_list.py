@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,25 @@ SOURCE = Path(__file__).parent.parent / "src" / "normscope"
 BASE = "NormscopeError"
 HEAD = """# Every message
 
-What normscope says when a call was wrong, when work failed, and when it warns, by the folder of the source that
-says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An error is
-printed as one line, and the exit code is 2 for a wrong call and 1 for failed work
+What normscope says when a call was wrong, when work failed, and when it warns, by the folder of the source
+that says it. What is filled in is written ⟨like this⟩; of alternatives, all are written ⟨one | other⟩. An
+error is printed as one line, and the exit code is 2 for a wrong call and 1 for failed work
 (see [the commands](commands.md)). Most errors can be mended by what the message says last.
 
 This page is made from the source by `docs/message_list.py`.
 """
-SAYING_THE_SAME = {"printable", "some", "joined", "str", "repr", "count", "sorted", "list", "join", "shortened"}
+SAYING_THE_SAME = {
+    "printable",
+    "some",
+    "joined",
+    "str",
+    "repr",
+    "count",
+    "sorted",
+    "list",
+    "join",
+    "shortened",
+}
 
 
 @dataclass(frozen=True)
@@ -164,10 +176,10 @@ def _word(node: ast.expr) -> str:
     return "…"
 
 
-def page() -> str:
+def page(every: Sequence[Message] = ()) -> str:
     """Return the whole page: a table for each folder."""
     found: dict[str, list[Message]] = {}
-    for message in messages():
+    for message in every or messages():
         found.setdefault(message.room, []).append(message)
     parts = [HEAD]
     for room, several in sorted(found.items()):
@@ -178,8 +190,7 @@ def page() -> str:
 
 def _cell(text: str) -> str:
     """A message in a cell of a table, with nothing that Markdown would read."""
-    escaped = re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
-    return escaped
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -191,4 +202,4 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 if __name__ == "__main__":
-    print(page())
+    sys.stdout.write(page())

@@ -14,7 +14,17 @@ MESSAGES = MADE["messages"]()
 
 # What a tired reader stumbles over; see also the words that the house does not use in messages.
 UNPLAIN = (
-    *("it is no ", "which is no ", "does not take us", "stands twice", "known are", "oops", "sorry", "invalid input", "illegal"),
+    *(
+        "it is no ",
+        "which is no ",
+        "does not take us",
+        "stands twice",
+        "known are",
+        "oops",
+        "sorry",
+        "invalid input",
+        "illegal",
+    ),
     *("failed to", "unable to", "please", "simply", "just ", "obviously", "e.g.", "i.e.", "etc.", "via "),
     *("in order to", "utilize", "leverage", "respectively", "and/or", "!", "  "),
 )
@@ -30,7 +40,9 @@ def test_the_list_is_whole():
     assert {"UsageError", "CheckpointError", "RunFileError", "SeriesError", "ModelError", "warning"} <= kinds
     texts = [message.text for message in MESSAGES]
     assert "no text at ⟨path⟩: expected a file with one sentence per line" in texts
-    assert "⟨path⟩ is damaged or was not written by normscope: ⟨what⟩; make it again, or restore a copy" in texts
+    assert (
+        "⟨path⟩ is damaged or was not written by normscope: ⟨what⟩; make it again, or restore a copy" in texts
+    )
     assert any(text.startswith("⟨purpose⟩ needs the package ⟨package⟩") for text in texts)
     assert len(MESSAGES) > 700
 
@@ -53,7 +65,7 @@ def test_no_message_has_unplain_words(phrase):
 
 
 def test_the_page_has_every_message_in_a_table():
-    page = MADE["page"]()
+    page = MADE["page"](MESSAGES)
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| kind")]
     assert len(rows) == len(MESSAGES)
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 4 for row in rows)

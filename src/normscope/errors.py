@@ -28,7 +28,8 @@
         └── Diverged            the loss became NaN or infinite
 
 MissingCheckpoints and MissingRunFile are both a SourceNotFound and a CheckpointError or a RunFileError;
-AnotherSeries, for a run file that belongs to another series, is both a UsageError and a RunFileError.
+AnotherSeries, for a run file that belongs to another series, is both a UsageError and a RunFileError;
+NothingFound (in checkpoints/series), for a folder without checkpoints, a UsageError and a CheckpointError.
 
 A message says what was expected, what was given, and what to do next, in at most 500 characters.
 """

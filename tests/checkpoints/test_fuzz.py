@@ -110,6 +110,15 @@ def fixture(path):
     return {Path(path).name: (FIXTURES / path).read_bytes()}
 
 
+def below(name):
+    paths = [path for path in (FIXTURES / name).rglob("*") if path.is_file()]
+    return {f"step_1/{path.relative_to(FIXTURES / name)}": path.read_bytes() for path in paths}
+
+
+def keras_file(name):
+    return (FIXTURES / "keras" / name).read_bytes()
+
+
 @functools.cache
 def seeds(name):
     return {
@@ -141,12 +150,19 @@ def seeds(name):
         "pickled protocol 4": lambda: fixture("flax/numpy_4/step_100.pkl"),
         "pickled protocol 5": lambda: fixture("flax/fortran_5/step_100.pickle"),
         "pickled jax": lambda: fixture("flax/jax_tuple/step_100.pkl"),
+        "saved model": lambda: below("keras/exported"),
+        "hdf5": lambda: {"step_1.h5": keras_file("functional.h5")},
+        "keras": lambda: {"step_1.keras": keras_file("subclassed.keras")},
+        "onnx": lambda: {"step_1.onnx": (FIXTURES / "onnx" / "scripted.onnx").read_bytes()},
+        "onnx external": lambda: below("onnx/external"),
+        "keras shards": lambda: below("keras/shards"),
     }[name]()
 
 
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
-    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced",
+    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced", "saved model",
+    "hdf5", "keras", "keras shards", "onnx", "onnx external",
     "float8 in blocks", "nf4", "GPTQ", "packed rows", "torchao in a pickle", "flax", "flax chunked",
     "flax shards", "pickled protocol 2", "pickled protocol 4", "pickled protocol 5", "pickled jax",
 ]  # fmt: skip
@@ -203,7 +219,8 @@ def repair(files, name):
 
 @functools.cache
 def seed_block_size(name):
-    seed = bundle(name.removesuffix(".index"))[name]
+    files = below("keras/exported") if "/" in name else bundle(name.removesuffix(".index"))
+    seed = files[name]
     for end in range(20, len(seed) - 53):
         if seed[end] == 0 and masked_crc(seed[: end + 1]) == int.from_bytes(
             seed[end + 1 : end + 5], "little"

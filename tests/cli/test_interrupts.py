@@ -1,9 +1,10 @@
-"""Ctrl-C in a real process: one sentence that says how to continue, the exit code of a shell, no traceback."""
+"""Ctrl-C in a real process: one sentence that says how to continue, exit code 130, no traceback."""
 
 import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -66,20 +67,22 @@ def test_a_command_that_is_interrupted_says_how_to_continue(command, tmp_path):
     assert "run file" in said and "the same command continues from there" in said
 
 
+@pytest.mark.slow
 def test_a_scan_that_was_interrupted_is_continued_by_the_same_report(tmp_path):
     """The page of an interrupted and continued report has the norms of one that was not."""
     save_series(tmp_path / "series", random_walk(range(0, 400, 10)))
     process = start("report", "series", "-o", "page.html", cwd=tmp_path)
     while process.poll() is None and not (tmp_path / "series.db").exists():
-        pass
+        time.sleep(0.01)
     said = interrupted(process)
     assert "the same command continues" in said and not (tmp_path / "page.html").exists()
     done = subprocess.run([*CALL, "report", "series", "-o", "page.html"], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0 and (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_a_training_that_is_interrupted_says_what_is_kept(tmp_path):
     process = start("train", "--steps", 100_000, *SMALL, "-o", "run", cwd=tmp_path)
     while process.poll() is None and not (tmp_path / "run" / "run.db").exists():
-        pass
+        time.sleep(0.01)
     assert "the training is saved up to its last checkpoint" in interrupted(process)

@@ -34,6 +34,7 @@ def norm_of_body(state):
     return float(np.sqrt(sum(float((v.double() ** 2).sum()) for n, v in state.items() if "mlp" in n)))
 
 
+@pytest.mark.slow
 def test_one_command_makes_the_page_of_a_series_on_the_hub(tmp_path):
     known = states()
     revisions = {f"step{step}": {"model.safetensors": save(state)} for step, state in known.items()}

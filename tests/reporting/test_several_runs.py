@@ -122,6 +122,7 @@ def test_stages_of_one_run_are_curves_of_their_own(tmp_path):
     assert [card.name for card in run_cards("x", path)] == ["x (first)", "x (second)"]
 
 
+@pytest.mark.slow
 def test_cells_of_a_sweep_are_compared_with_their_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("sweep", "--lr", "0.01,0.03", "--steps", 6, *SMALL, "-o", "grid")

@@ -127,6 +127,8 @@ def test_a_measurement_that_fails_leaves_the_page_and_is_named(place):
         (["nothing"], "does not exist; expected checkpoints"),
         (["no*thing"], "matches nothing"),
         ([FOLDER, "--run", "nowhere/x.db"], "nowhere"),
+        ([FOLDER, "--column", "x"], "no log among the sources"),
+        ([FOLDER, "--saturation", "--text", "gone.txt"], "no text at gone.txt"),
     ],
 )
 def test_wrong_calls_are_refused_before_anything_is_written(words, sentence, place):

@@ -27,8 +27,9 @@ def work_display() -> Iterator[Parts]:
         BarColumn(bar_width=24),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
+        TextColumn("so far,", style="dim"),
         TimeRemainingColumn(),
+        TextColumn("left", style="dim"),
         TextColumn("{task.fields[note]}", markup=False, style="dim"),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from normscope.errors import NormscopeError, UsageError
+from normscope.errors import NormscopeError, SourceNotFound, UsageError
 from normscope.option_checks import check_kind
 from normscope.progress import Parts
 from normscope.run import Run
@@ -39,6 +39,8 @@ class MoreMeasurements:
                 "--text is what saturation is measured on, which was not asked for: add --saturation, or "
                 "leave --text out"
             )
+        if self.text is not None and not Path(self.text).is_file():
+            raise SourceNotFound(f"no text at {self.text}: expected a file with one sentence per line")
 
     @property
     def asked(self) -> list[str]:
@@ -72,7 +74,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSource:
     """A run file that was made or continued: what was done in it, what was not, and what went wrong."""
 
     run: Path
@@ -83,7 +85,7 @@ class Measured:
 
 def measure_source(
     sources: Sequence[str], run: Path, extras: MoreMeasurements, reading: Reading, parts: Parts
-) -> Measured:
+) -> MeasuredSource:
     """Scan the checkpoints into the run file, or continue there, and measure what else is wanted.
 
     A measurement beside the norms that fails is a problem to be told, and no reason to lose the page.
@@ -104,7 +106,7 @@ def measure_source(
                 done.append(f"measured {name}")
             except NormscopeError as error:
                 problems.append(f"{name} could not be measured: {error}")
-    return Measured(run, tuple(done), tuple(not_done), tuple(problems))
+    return MeasuredSource(run, tuple(done), tuple(not_done), tuple(problems))
 
 
 def _scanned(path: Path) -> int:
@@ -140,7 +142,8 @@ def _spectra_wanted(sources: Sequence[str], path: Path, extras: MoreMeasurements
 def _spectra(
     sources: Sequence[str], run: Path, extras: MoreMeasurements, reading: Reading, parts: Parts
 ) -> None:
-    from normscope.weights.spectrum.spectrum import SpectrumConfig, spectrum
+    from normscope.weights.spectrum.spectrum import spectrum
+    from normscope.weights.spectrum.spectrum_config import SpectrumConfig
 
     spectrum(list(sources), run, SpectrumConfig(scan=reading.config), progress=parts("spectra", ""))
 

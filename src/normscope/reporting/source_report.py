@@ -14,12 +14,13 @@ from normscope.progress import Parts, Progress, named_parts, silent
 from normscope.remarks import Finding
 from normscope.reporting.source_kinds import (
     CHECKPOINTS,
+    SERIES,
     SWEEP,
     KnownSource,
     as_one_series,
     known_source,
 )
-from normscope.reporting.source_measuring import Measured, MoreMeasurements, Reading, measure_source
+from normscope.reporting.source_measuring import MeasuredSource, MoreMeasurements, Reading, measure_source
 from normscope.run import Run
 from normscope.theory.measures.series_sources import Source, source_findings
 from normscope.theory.measures.time_series import Series
@@ -50,7 +51,7 @@ class Reported:
     """
 
     page: Path
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredSource, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     problems: tuple[str, ...]
@@ -70,14 +71,14 @@ def report(
     pattern: str | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write one HTML file about a source: checkpoints, a run, a sweep's folder, a log, a bundled series.
+    """Write one HTML file about a `source`: checkpoints, a run, a sweep's folder, a log, a bundled series.
 
     Checkpoints (a folder, a file, a glob, `hf://OWNER/NAME` or another address) are scanned first, into the
     run file `run`: by default one named after the source, beside the page. It is continued the next time.
     `steps`, `revisions` and `pattern` are as in ScanConfig. `spectra` are measured if that takes little
     time, or if it is true; `saturation` if it is true, on the sentences in the file `text`. A list of
     sources is compared on one page. `output` is the file to write; `measure` names the column of a log that
-    has several.
+    has several. `progress` is called with (done, total, note).
 
     >>> ns.report("t5-base", "t5.html").name
     't5.html'
@@ -114,7 +115,7 @@ def write_report(
         series = [known]
     _check(series, config)
     measured = {
-        i: _measure([each.given for each in members], page, config, parts)
+        i: _measure([each.given for each in members], page, config, _numbered(parts, i, len(series)))
         for i, members in enumerate(series)
         if members[0].kind == CHECKPOINTS
     }
@@ -122,6 +123,11 @@ def write_report(
     findings = _write(shown, [_name(each[0].given) for each in series], page, config, parts)
     problems = tuple(problem for each in measured.values() for problem in each.problems)
     return Reported(page, tuple(measured.values()), findings, tuple(notes), problems)
+
+
+def _numbered(parts: Parts, i: int, count: int) -> Parts:
+    """The parts of the work for one of several sources, with its number."""
+    return parts if count == 1 else lambda name, unit: parts(f"{name} {i + 1} of {count}", unit)
 
 
 def _name(source: Any) -> str:
@@ -144,6 +150,10 @@ def _check(series: Sequence[Sequence[KnownSource]], config: ReportConfig) -> Non
             "--run is the run file of checkpoints that are scanned, and "
             f"{'there are several' if kinds.count(CHECKPOINTS) else 'none are given'}: leave it out"
         )
+    if config.measure is not None and SERIES not in kinds and (len(kinds) > 1 or CHECKPOINTS in kinds):
+        raise UsageError(
+            f"measure={config.measure!r} names a column, and there is no log among the sources; leave it out"
+        )
     if CHECKPOINTS not in kinds and (config.extras.asked or config.reading.given):
         options = [*config.extras.asked, *config.reading.given]
         raise UsageError(
@@ -152,7 +162,7 @@ def _check(series: Sequence[Sequence[KnownSource]], config: ReportConfig) -> Non
         )
 
 
-def _measure(sources: Sequence[str], page: Path, config: ReportConfig, parts: Parts) -> Measured:
+def _measure(sources: Sequence[str], page: Path, config: ReportConfig, parts: Parts) -> MeasuredSource:
     from normscope.reporting.kept_run import kept_run
 
     run = kept_run(sources, page) if config.run is None else Path(config.run)
@@ -168,7 +178,7 @@ def _write(
     from normscope.views.reports.several_runs import compared_page
 
     progress = parts("fitting and drawing", "")
-    progress(0, len(shown), "")
+    progress(0, 0, "")
     if len(shown) == 1:
         write_one(shown[0], page, measure=config.measure)
     else:

@@ -1,6 +1,6 @@
 """What the spectra of a series cost, from the shapes of its matrices, before any is measured.
 
-Measured on one core: the Gram matrix of [m, n] with n ≤ m and its eigenvalues do 20 to 40 · 10⁹ of the
+MeasuredSource on one core: the Gram matrix of [m, n] with n ≤ m and its eigenvalues do 20 to 40 · 10⁹ of the
 m·n² + 8·n³ operations per second. Larger matrices are estimated from products with a block of vectors.
 """
 

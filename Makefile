@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 TORCH  := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' constraints.txt)
-KERNEL := src/normscope/weights/sums/_kernel.c $(wildcard src/normscope/weights/sums/_*.h)
+KERNEL := $(wildcard src/normscope/weights/sums/_*.[ch] src/normscope/checkpoints/formats/quantised/unpacking/_*.c)
 CORES  := $(shell nproc 2>/dev/null || echo 2)
 
 # Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.
@@ -102,4 +102,4 @@ $(VENV)/.npm: | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info src/normscope/weights/sums/*.so
+	rm -rf $(VENV) build dist site src/*.egg-info $$(find src -name "*.so")

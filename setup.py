@@ -30,17 +30,25 @@ KERNEL = Extension(
     py_limited_api=True,
 )
 
+_UNPACKING = "normscope.checkpoints.formats.quantised.unpacking"
+WIDENING = Extension(
+    f"{_UNPACKING}._widen",
+    sources=[f"src/{_UNPACKING.replace('.', '/')}/_widen.c"],
+    extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math"],
+    py_limited_api=True,
+)
+
 
 def extensions() -> list[Extension]:
-    """The kernel, unless it is not wanted or this Python has no stable ABI to compile it for."""
+    """The compiled parts, unless they are not wanted or this Python has no stable ABI to compile them for."""
     wish = os.environ.get("NORMSCOPE_KERNEL") or "auto"
     if wish not in ("auto", "require", "never"):
         raise OptionError(f"NORMSCOPE_KERNEL must be auto, require or never; got {wish!r}.")
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     if wish == "require" and free_threaded:
         raise PlatformError("NORMSCOPE_KERNEL=require: free-threaded Python has no stable ABI.")
-    KERNEL.optional = wish == "auto"
-    return [] if wish == "never" or free_threaded else [KERNEL]
+    KERNEL.optional = WIDENING.optional = wish == "auto"
+    return [] if wish == "never" or free_threaded else [KERNEL, WIDENING]
 
 
 class BuildKernel(build_ext):

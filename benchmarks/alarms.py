@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.alarm_table import attention, faults, first_look, healthy, moving_targets
+from benchmarks.alarm_table import attention, faults, first_look, healthy, moving_targets, spectral
 from benchmarks.alarm_table.training import Case, run
 
 SETS = {
@@ -24,6 +24,8 @@ SETS = {
     "first-look": (first_look.HEALTHY, first_look.DIVERGING),
     "attention": (attention.HEALTHY, attention.FAULTS),
     "attention-kept-apart": (tuple(case.with_seed(200) for case in attention.HEALTHY), attention.KEPT_APART),
+    "spectral": (spectral.HEALTHY, spectral.FAULTS),
+    "spectral-kept-apart": (spectral.KEPT_QUIET, spectral.KEPT_APART),
 }
 """Thresholds were chosen with the first; what the next three showed led to changes. The rule `ascent` was
 chosen with all of these and the moving targets. `first-look` and `attention-kept-apart` were seen once."""

@@ -16,14 +16,19 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from benchmarks.clock import race
 from benchmarks.scan import bare_read, scan_anew
+from normscope.checkpoints import open_series
+from normscope.weights.reading.plan import Chain
+from normscope.weights.reading.walk import parts, walk
 from tests.checkpoints.bundle_writer import write_bundle
 
 PARTS = 16
@@ -191,10 +196,34 @@ def series(write, gibibytes=0.5):
     )
 
 
+def float8(size=4096, matrices=8):
+    """float8 with a scale per 128 × 128 block, through the sums of one checkpoint, by processor time."""
+    random = torch.Generator().manual_seed(0)
+    state = {}
+    for i in range(matrices):
+        bits = torch.randint(0, 0x7F, (size, size), dtype=torch.uint8, generator=random)
+        state[f"layers.{i}.w.weight"] = bits.view(torch.float8_e4m3fn)
+        state[f"layers.{i}.w.weight_scale_inv"] = torch.rand(size // 128, size // 128, generator=random)
+    with tempfile.TemporaryDirectory() as name:
+        save_file(state, Path(name) / "step_1.safetensors")
+        checkpoint = open_series(name).entries[0].open()
+        chain, seconds = Chain(frozenset((0,)), (0,)), []
+        for _ in range(7):
+            began = time.process_time()
+            for tensor in checkpoint.tensors.values():
+                for part in parts(tensor, chain, [checkpoint]):
+                    walk(part, [checkpoint])
+            seconds.append(time.process_time() - began)
+        checkpoint.close()
+    rate = matrices * size * size / 1e9 / min(seconds)
+    print(f"float8 in blocks {rate:.1f} GB/s of stored bytes per core", flush=True)
+
+
 def main():
     print(f"{CHECKPOINTS} checkpoints of 0.5 GiB, float32, with previous and first")
     for write in MAPPABLE:
         series(write)
+    float8()
     gibibytes = float(os.environ.get("NORMSCOPE_BENCH_GIB", "4"))
     print(f"one checkpoint of {gibibytes:g} GiB in each format")
     for write in FORMATS:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks import monitor_network
+from benchmarks import monitor_network, monitor_spectra
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
 from normscope.live.training_watch import TrainingWatch
@@ -235,6 +235,7 @@ def main():
             f"with updates, every 10th step: {share['with updates, not every step'] / 10:.2%} (goal ≤ 0.6 %)"
         )
         print(f"a loop of .norm().item(), every step: {best['item loop'] / bare:.2%}", flush=True)
+        monitor_spectra.main(model, optimizer)
         watched = cost_of_wandb(model, optimizer, folder)
         if watched is not None:
             print(f"wandb.watch(log='all') offline, every step: {watched / bare - 1:.1%}", flush=True)

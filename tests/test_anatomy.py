@@ -9,6 +9,10 @@ from tests.tensor_names import table
 
 # (name, component, layer, role), a few telling ones of each family.
 NAMES = [
+    ("transformer/~/h11_attn/~/query.w", "model", 11, "q"),
+    ("transformer/h0_attn/linear.b", "model", 0, "bias"),
+    ("transformer/h0_ln_1.offset", "model", 0, "norm"),
+    ("transformer/~/embed.embeddings", "model", None, "embedding"),
     ("transformer.wte.weight", "model", None, "embedding"),
     ("transformer.h.11.attn.c_attn.weight", "model", 11, "qkv"),
     ("h.0.attn.c_proj.weight", "model", 0, "attention output"),
@@ -56,6 +60,11 @@ NAMES = [
     ("blocks.6.attention.q.weight", "model", 6, "q"),
     ("head.weight", "model", None, "head"),
 ]
+
+
+def test_the_two_linear_maps_of_an_mlp_in_haiku():
+    mlp = ["gpt/h0_mlp/linear.w", "gpt/h0_mlp/linear.b", "gpt/h0_mlp/linear_1.w"]
+    assert [place.role for place in locate_all(mlp).values()] == ["mlp in", "bias", "mlp out"]
 
 
 @pytest.mark.parametrize(("name", "component", "layer", "role"), NAMES)

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from normscope.theory.forecasts.forecast import forecast
     from normscope.theory.forecasts.forecast_result import Forecast
     from normscope.theory.forecasts.group_outlook import GroupOutlook
+    from normscope.theory.forecasts.threshold import ThresholdCrossing
     from normscope.theory.forecasts.training_plan import Plan
     from normscope.theory.laws.compare import Comparison, GroupDifference, compare
     from normscope.theory.laws.groups import GroupFit, GroupFits, fit_groups
@@ -103,7 +104,8 @@ if TYPE_CHECKING:
     from normscope.views.reports.report import report
     from normscope.weights.audit.audit import Audit, audit
     from normscope.weights.scan.scan import ScanConfig, scan
-    from normscope.weights.spectrum.spectrum import Spectra, SpectrumConfig, spectrum
+    from normscope.weights.spectrum.spectrum import Spectra, spectrum
+    from normscope.weights.spectrum.spectrum_config import SpectrumConfig
 
 # Where each public name is defined. They are loaded when first used, so that `import normscope`
 # loads neither torch nor plotly nor scipy.
@@ -199,7 +201,7 @@ _HOMES = {
     "SimilarityRow": "normscope.rows",
     "Source": "normscope.theory.measures.series_sources",
     "Spectra": "normscope.weights.spectrum.spectrum",
-    "SpectrumConfig": "normscope.weights.spectrum.spectrum",
+    "SpectrumConfig": "normscope.weights.spectrum.spectrum_config",
     "SpectrumRow": "normscope.rows",
     "SupportsSubmit": "normscope.engines.engine",
     "SweepConfig": "normscope.lab.sweep.sweep",
@@ -208,6 +210,7 @@ _HOMES = {
     "Tabular": "normscope.table",
     "TensorRow": "normscope.rows",
     "Term": "normscope.literature.works",
+    "ThresholdCrossing": "normscope.theory.forecasts.threshold",
     "TrainConfig": "normscope.lab.config",
     "TrainResult": "normscope.lab.training.train_result",
     "Trainer": "normscope.lab.training.trainer",
@@ -265,8 +268,8 @@ __all__ = [
     "SaturationAndHeads", "SaturationRow", "ScalarRow", "ScanConfig", "Schedule", "ScoreSums", "Series",
     "SeriesSet", "Similarity", "SimilarityRow", "Source", "Spectra", "SpectrumConfig", "SpectrumRow",
     "SupportsSubmit", "SweepConfig", "SweepResult", "Table", "Tabular", "TensorRow", "Term",
-    "TrainConfig", "TrainResult", "Trainer",
-    "TrainingBatch", "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps", "audit",
+    "ThresholdCrossing", "TrainConfig", "TrainResult", "Trainer", "TrainingBatch",
+    "WeightRow", "Work", "__version__", "ablations", "advise", "at_steps", "audit",
     "automaton", "backtest", "budget", "compare", "every", "export", "fit_groups", "fit_growth",
     "forecast", "heads", "homogeneity", "layer_similarity", "logarithmic", "looks_ahead", "norm_budget",
     "paper", "plot", "random_like", "replicate", "report", "saturated", "saturated_task", "saturation",

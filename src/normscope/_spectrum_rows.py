@@ -8,6 +8,16 @@ from typing import Any
 
 from normscope.run_files.run_documents import read_column
 
+SPECTRAL_MEASURES = {
+    "spectral-norm": "spectral_norm",
+    "stable-rank": "stable_rank",
+    "effective-rank": "effective_rank",
+    "nuclear-norm": "nuclear_norm",
+    "alpha": "alpha",
+}
+"""Measures of a run that spectra of weights give, by the column they are read from."""
+LARGEST_MEASURES = frozenset({"qk-spectral-norm", "ov-spectral-norm", "qk-logit-bound"})
+"""Measures of attention heads: a group has the largest of its heads, not their mean."""
 NO_PART = -1
 """The part of a tensor that is one matrix."""
 
@@ -16,8 +26,9 @@ NO_PART = -1
 class SpectrumRow:
     """The singular values of one matrix at one step, in figures; None where something cannot be said.
 
-    `kind` is weights, update or growth, and `prev_step` the step that an update or growth is measured from.
-    `part` numbers the matrices of a tensor that holds several (experts), −1 for a tensor that is one.
+    `kind` is weights, update, growth, qk or ov, and `prev_step` the step that an update or growth is measured
+    from. `part` numbers the heads of qk and ov, and the matrices of a tensor that holds several (experts); it
+    is −1 for a tensor that is one.
     `detail` has the largest values, the quantiles, errors, and whether growth makes old directions longer
     (docs/spectra.md).
 

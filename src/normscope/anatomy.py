@@ -182,8 +182,9 @@ class _Path:
 
 LEAF = re.compile(
     r"(?P<stem>.*?)(?:^|(?<=.)[._])(?P<leaf>weight\d*|weight_[vg]|bias\d*|kernel)"
-    r"|(?P<stem1>.*)\.(?P<leaf1>[wbg]|scale|gamma|beta|vars\.\d+)"
+    r"|(?P<stem1>.*)\.(?P<leaf1>[wbg]|scale|offset|gamma|beta|vars\.\d+)"
 )
+_TWO_LINEARS = {"linear": "mlp in", "linear_1": "mlp out"}
 STACK = r"(?:\w*_)?(?:layers?|blocks?|resblocks|stages?|layer_groups|h|blk|cells?|encoderblock|decoderblock)"
 
 
@@ -216,10 +217,11 @@ def _layer(digits: str) -> int | None:
 
 def _one_spelling(name: str) -> str:
     """Lower case with underscores, dots between the parts: `h_0/SelfAttention/q` → `h.0.self_attention.q`."""
-    name = re.sub(r":\d+$", "", name.replace("_._", "/")).replace("/", ".")
+    name = re.sub(r":\d+$|(?<![^./])~[./]", "", name.replace("_._", "/")).replace("/", ".")
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     name = re.sub(r"\.(?:base_layer|original_module|modules_to_save\.\w+)(?=\.)", "", name)
     name = re.sub(r"\.parametrizations\.(\w+)\.original\d?$", r".\1", name)
+    name = re.sub(r"(?:^|(?<=\.))(h\d+)_(?=attn|mlp|ln)", r"\1.", name)  # Haiku, as `~` above
     name = re.sub(r"^(encoder|decoder)_l(\d+)_(?=\w)", r"\1.layers.\2.", name)  # Marian
     return re.sub(rf"(?:^|(?<=\.))({STACK})_?(\d+)(?=\.|$)", r"\1.\2", name)
 
@@ -260,6 +262,11 @@ def _by_siblings(places: Mapping[str, Place]) -> dict[str, str]:
             found[name] = "gate"
         elif module == "out_proj" and places[name].role == "ssm" and beside & {"wqkv", "q_proj"}:
             found[name] = "attention output"
+        elif (
+            places[name].role in _TWO_LINEARS.values()
+            and {f"{parent}.linear.w", f"{parent}.linear_1.w"} <= paths
+        ):
+            found[name] = _TWO_LINEARS.get(module, places[name].role)  # Haiku numbers from the second on
         elif places[name].role == "head" and f"{path}.".startswith(f"{lone}."):
             found[name] = "other"
     return found

@@ -28,6 +28,10 @@ SURE = 0.5
 """A series is sound if every finding has a lower confidence than this; such findings are hints."""
 
 
+UNCOUNTED = "left out, and no norm contains them"
+"""Words of a note about weights that are known to be missing in every norm: it must not be overlooked."""
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """A checkpoint that is not part of the series although it was found, and why.

@@ -66,7 +66,7 @@ def test_an_average_in_a_folder_of_its_own_is_not_the_next_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["step_300.h5", "step_300.msgpack", "step_300.keras", "step_300.nemo", "step_300.zip", "step_300.tar.gz"],
+    ["step_300.ot", "step_300.zip", "step_300.tar.gz"],
 )
 def test_a_format_that_is_not_read_is_named(tmp_path, name):
     make(tmp_path, "step_100.pt", "step_200.pt")

@@ -99,6 +99,26 @@ def bundle(name):
     return {path.name: path.read_bytes() for path in (FIXTURES / "tensorflow").glob(f"{name}*")}
 
 
+def quantised(case):
+    folder = FIXTURES / "quantised" / case
+    names = ("model.safetensors", "config.json", "pytorch_model.bin")
+    found = [folder / name for name in names if (folder / name).exists()]
+    return {f"step_1/{path.name}": path.read_bytes() for path in found}
+
+
+def fixture(path):
+    return {Path(path).name: (FIXTURES / path).read_bytes()}
+
+
+def below(name):
+    paths = [path for path in (FIXTURES / name).rglob("*") if path.is_file()]
+    return {f"step_1/{path.relative_to(FIXTURES / name)}": path.read_bytes() for path in paths}
+
+
+def keras_file(name):
+    return (FIXTURES / "keras" / name).read_bytes()
+
+
 @functools.cache
 def seeds(name):
     return {
@@ -115,12 +135,36 @@ def seeds(name):
         "llama2.c": lambda: {"step_1.bin": llama_bytes()},
         "tensorflow": lambda: bundle("model.ckpt-1000"),
         "tensorflow sliced": lambda: bundle("sliced.ckpt-3"),
+        "float8 in blocks": lambda: quantised("fp8-blocks"),
+        "nf4": lambda: quantised("bitsandbytes-nf4-nested"),
+        "GPTQ": lambda: quantised("gptq-3bit-act-order"),
+        "packed rows": lambda: quantised("compressed-pack-int4-zeros"),
+        "torchao in a pickle": lambda: quantised("torchao-int4-group-bin"),
+        "flax": lambda: fixture("flax/save_checkpoint/checkpoint_100"),
+        "flax chunked": lambda: fixture("flax/chunked/step_100.msgpack"),
+        "flax shards": lambda: {
+            f"step_100/{path.name}": path.read_bytes()
+            for path in (FIXTURES / "flax" / "shards" / "step_100").iterdir()
+        },
+        "pickled protocol 2": lambda: fixture("flax/fortran_2/step_100.pickle"),
+        "pickled protocol 4": lambda: fixture("flax/numpy_4/step_100.pkl"),
+        "pickled protocol 5": lambda: fixture("flax/fortran_5/step_100.pickle"),
+        "pickled jax": lambda: fixture("flax/jax_tuple/step_100.pkl"),
+        "saved model": lambda: below("keras/exported"),
+        "hdf5": lambda: {"step_1.h5": keras_file("functional.h5")},
+        "keras": lambda: {"step_1.keras": keras_file("subclassed.keras")},
+        "onnx": lambda: {"step_1.onnx": (FIXTURES / "onnx" / "scripted.onnx").read_bytes()},
+        "onnx external": lambda: below("onnx/external"),
+        "keras shards": lambda: below("keras/shards"),
     }[name]()
 
 
 FORMATS = [
     "safetensors", "sharded safetensors", "torch zip", "torch legacy", "torch protocol 4", "npz",
-    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced",
+    "npz compressed", "gguf", "llama2.c", "tensorflow", "tensorflow sliced", "saved model",
+    "hdf5", "keras", "keras shards", "onnx", "onnx external",
+    "float8 in blocks", "nf4", "GPTQ", "packed rows", "torchao in a pickle", "flax", "flax chunked",
+    "flax shards", "pickled protocol 2", "pickled protocol 4", "pickled protocol 5", "pickled jax",
 ]  # fmt: skip
 
 place = st.integers(0, 2**20)
@@ -175,7 +219,8 @@ def repair(files, name):
 
 @functools.cache
 def seed_block_size(name):
-    seed = bundle(name.removesuffix(".index"))[name]
+    files = below("keras/exported") if "/" in name else bundle(name.removesuffix(".index"))
+    seed = files[name]
     for end in range(20, len(seed) - 53):
         if seed[end] == 0 and masked_crc(seed[: end + 1]) == int.from_bytes(
             seed[end + 1 : end + 5], "little"
@@ -261,10 +306,10 @@ def test_damaged_distributed_checkpoints(tmp_path, cases):
 
 
 @pytest.mark.parametrize("cases", [30, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["ocdbt", "zarr"])
+@pytest.mark.parametrize("kind", ["orbax/ocdbt", "orbax/zarr", "flax/t5x", "flax/nnx_pure"])
 def test_damaged_orbax_checkpoints(tmp_path, cases, kind):
     pytest.importorskip("tensorstore")
-    source = next((FIXTURES / "orbax" / kind).iterdir())
+    source = next((FIXTURES / kind).iterdir())
     files = {str(p.relative_to(source)): p.read_bytes() for p in source.rglob("*") if p.is_file()}
     counter = iter(range(10**9))
 

@@ -12,9 +12,14 @@ from .hostile import (
     dcp_folders,
     folders,
     gguf_files,
+    hdf5_files,
     llama_files,
+    msgpack_files,
     names,
+    onnx_files,
+    pickled_arrays,
     pickles,
+    quantised_files,
     shard_indexes,
     tables,
     zarr_folders,
@@ -23,7 +28,8 @@ from .hostile import safetensors_files as safetensors_cases
 from .hostile.case import CASES, SLOW
 
 MODULES = (archives, dcp_folders, folders, gguf_files, llama_files, names, pickles, tables, zarr_folders)
-MODULES = (*MODULES, safetensors_cases, shard_indexes)
+MODULES = (*MODULES, hdf5_files, onnx_files, quantised_files, safetensors_cases, shard_indexes)
+MODULES = (*MODULES, msgpack_files, pickled_arrays)
 MOST_SECONDS, MOST_BYTES, MOST_LINES, LONGEST = 20, 500_000_000, 3, 500
 
 

@@ -87,6 +87,22 @@ def test_revisions_make_a_series(hub):
     assert not hub.fetched_twice()
 
 
+@pytest.mark.parametrize("layout", ["shards", "numpy_2", "jax_tuple", "t5x"])
+def test_trees_of_flax_and_jax(hub, layout):
+    """Msgpack, pickles and T5X's mixture, by ranges, against the same files in a folder."""
+    if layout == "t5x":
+        pytest.importorskip("tensorstore")
+    folder = Path(__file__).parent / "fixtures" / "flax" / layout
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    hub.repositories["owner/trees"] = {"main": files}
+    here, there = open_series(folder).entries, open_series("hf://owner/trees").entries
+    assert [entry.step for entry in here] == [entry.step for entry in there]
+    for ours, remote in zip(here, there, strict=True):
+        opened = remote.open()
+        assert read_all(opened) == read_all(ours.open())
+        opened.close()
+
+
 def test_headers_come_first(hub, monkeypatch):
     """The first file is asked for 64 kB, the next ones for as much as its header took."""
     monkeypatch.setattr(range_file, "header_guess", range_file.HeaderGuess())

@@ -76,9 +76,9 @@ def test_a_damaged_file_of_an_added_format_is_an_error(tmp_path, install):
 
 
 def test_an_ending_that_is_usually_ignored(tmp_path, install):
-    write(tmp_path / "step_1.h5", 1)
-    (tmp_path / "step_2.h5").write_bytes(b"somebody's table")
-    install(raw=raw_format(".h5"))
+    write(tmp_path / "step_1.model", 1)
+    (tmp_path / "step_2.model").write_bytes(b"somebody's table")
+    install(raw=raw_format(".model"))
     assert [entry.step for entry in open_series(tmp_path).entries] == [1]
 
 

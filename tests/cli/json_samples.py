@@ -1,9 +1,11 @@
 """What every command really prints with --json, on inputs small enough to make in a few seconds."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import torch
+from safetensors.torch import save_file
 
 import normscope as ns
 from normscope.lab.config import TrainConfig, override
@@ -34,7 +36,9 @@ def samples(folder):
         ],
         "show": [call_json("show", folder / "a.db", "--measure", "budget")],
         "spectrum": [
-            call_json("spectrum", series, "--of", "weights", "--of", "growth", "--run", folder / "run.db")
+            call_json("spectrum", series, "--of", "weights", "--of", "growth", "--run", folder / "run.db"),
+            call_json("spectrum", attention(folder / "known", {"model_type": "llama"}), "--of", "qk"),
+            call_json("spectrum", attention(folder / "unknown", {}), "--of", "qk"),
         ],
         "advise": [call_json("advise", "t5-base"), call_json("advise", folder / "a.db")],
         "fit": [call_json("fit", "t5-base"), call_json("fit", folder / "a.db")],
@@ -43,6 +47,7 @@ def samples(folder):
             call_json("forecast", "t5-base", "--to", 600_000, "--lr", 0.01, "--weight-decay", 0.001),
             call_json("forecast", folder / "a.db", "--to", 9000),
             call_json("forecast", live_run(folder), "--to", 900),
+            call_json("forecast", "t5-base", "--threshold", 5000),
         ],
         "forecast --backtest": [call_json("forecast", folder / "a.db", "--backtest")],
         "compare": [
@@ -84,6 +89,17 @@ def live_run(folder):
     return folder / "live.db"
 
 
+def attention(folder, family):
+    """The attention of one layer and its norm, with a config of four heads."""
+    module, ones = "model.layers.0.self_attn", torch.ones(16, 16)
+    folder.mkdir()
+    tensors = {f"{module}.{name}_proj.weight": i * ones for i, name in enumerate("qkvo", 1)}
+    norm = {"model.layers.0.input_layernorm.weight": torch.ones(16)}
+    save_file(tensors | norm, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"num_attention_heads": 4, **family}))
+    return folder
+
+
 def odd_series(folder):
     """Two networks in one file, a tensor that is not measured, and a checkpoint that is left out."""
     shapes = {f"{net}_model.layers.{i}.mlp.fc1.weight": (8, 8) for net in ("text", "vision") for i in (0, 1)}
@@ -116,7 +132,18 @@ def lab_samples(folder):
     with mock.patch("normscope.lab.sweep.sweep.open_engine", lambda address: ThreadPoolExecutor(1)):
         found["sweep"] = [
             call_json("sweep", *cells, "-o", folder / "sweep"),
-            call_json("sweep", *task(), "--lr", 1e-3, "--set", "saturation=every:1", "-o", folder / "tasks"),
+            call_json(
+                "sweep",
+                *task(),
+                "--lr",
+                1e-3,
+                "--set",
+                "saturation=every:1",
+                "--spectrum",
+                0,
+                "-o",
+                folder / "tasks",
+            ),
         ]
     return found | {"watch": [call_json("watch", folder / "lab" / "run.db")]}
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("gguf")  # an extra, which also judges
+pytest.importorskip("msgpack")
+pytest.importorskip("h5py")
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks",
+    "ranks", "quantised", "flax", "pickled arrays", "hdf5", "onnx",
 )  # fmt: skip
 
 

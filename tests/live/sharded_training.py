@@ -135,14 +135,18 @@ def data_share(mode: str, rank: int, world: int) -> slice:
     return slice(part * size, (part + 1) * size)
 
 
-def train(model: nn.Module, share: slice, path: Path, failing: bool = False) -> None:
+def train(
+    model: nn.Module, share: slice, path: Path, failing: bool = False, spectral: bool = False
+) -> dict[tuple[int, str], float]:
+    """Train and record; return the true spectral norm of every matrix that is whole, after each step."""
     named = [(unwrapped(name), p) for name, p in model.named_parameters() if p.requires_grad]
     groups = [
         {"params": [p for name, p in named if name.endswith("weight")], "weight_decay": 0.1},
         {"params": [p for name, p in named if name.endswith("bias")], "lr": 0.02},
     ]
     optimizer = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.0, foreach=False)
-    monitor = Monitor(model, optimizer, path, schedule=at_steps([0, 1, 3]))
+    monitor = Monitor(model, optimizer, path, schedule=at_steps([0, 1, 3]), spectral=spectral)
+    truth = _spectral_norms(model, 0)
     generator = torch.Generator().manual_seed(1)
     for step in range(1, STEPS + 1):
         recorder.sums_of = _fail_to_sum_updates if failing and step == 1 else live_sums.sums_of
@@ -153,7 +157,14 @@ def train(model: nn.Module, share: slice, path: Path, failing: bool = False) -> 
             if parameter.grad is not None:
                 parameter.grad.mul_(0.1)
         optimizer.step()
+        truth |= _spectral_norms(model, step)
     monitor.close()
+    return truth
+
+
+def _spectral_norms(model: nn.Module, step: int) -> dict[tuple[int, str], float]:
+    whole = [(n, p.detach()) for n, p in model.named_parameters() if p.ndim == 2 and type(p) is nn.Parameter]
+    return {(step, name): torch.linalg.svdvals(p.double())[0].item() for name, p in whole if p.numel()}
 
 
 def _fail_to_sum_updates(
@@ -170,10 +181,16 @@ def _worker(rank: int, world: int, port: int, modes: list[str], folder: str) -> 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
     for mode in modes:
-        kind = mode.removeprefix("failing ")
+        kind = mode.removeprefix("failing ").removeprefix("spectral ")
         model = shard(make(kind), kind, world)
         path = Path(folder) / f"{mode}-{world}.db"
-        train(model, data_share(kind, rank, world), path, failing=kind != mode and rank == world - 1)
+        train(
+            model,
+            data_share(kind, rank, world),
+            path,
+            "failing" in mode and rank == world - 1,
+            "spectral" in mode,
+        )
     leave_group()
 
 

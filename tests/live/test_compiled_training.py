@@ -102,7 +102,7 @@ def trained(run: Callable[[Loop], None], path: Path | None, clip: bool) -> tuple
     torch._dynamo.reset()
     counters.clear()
     loop = Loop(clip)
-    monitor = Monitor(loop.model, loop.optimizer, path, every(1)) if path else None
+    monitor = Monitor(loop.model, loop.optimizer, path, every(1), spectral=True) if path else None
     run(loop)
     if monitor is not None:
         monitor.close()

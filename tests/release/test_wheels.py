@@ -77,6 +77,7 @@ def test_the_sdist_is_complete_and_gives_the_same_wheel_as_the_tree(tmp_path):
             "src/normscope/data/t5-base.csv",
             "src/normscope/data/README.md",
             "src/normscope/views/page/template.html",
+            "src/normscope/checkpoints/formats/quantised/unpacking/_widen.c",
             "src/normscope/weights/sums/_kernel.c",
             "src/normscope/weights/sums/_kernel.pyi",
             "src/normscope/weights/sums/_lanes.h",

@@ -62,6 +62,14 @@ def of_network():
     }
 
 
+def of_spectra(folder):
+    """Two checkpoints of one matrix."""
+    (folder / "series").mkdir()
+    for step in (10, 20):
+        np.savez(folder / "series" / f"step_{step}.npz", **{"h.0.mlp.w": np.diag(np.arange(1.0, 13)) * step})
+    return ns.spectrum(folder / "series", folder / "spectra.db")
+
+
 def of_lab(folder):
     """An audit, a training run and a sweep, by name."""
     path = write_walk(folder / "trained.db", [0, 1], layers=1)
@@ -77,5 +85,6 @@ def of_lab(folder):
     return {
         "audit": Audit(False, FINDINGS, "runs/x", 7, {}, ()),
         "train": TrainResult(folder, path, folder, 4, 1234, 1.0, 3.0, 7.0, {}, 1.0),
+        "spectra": of_spectra(folder),
         "sweep": SweepResult(grid, grid / "sweep.db", cells),
     }

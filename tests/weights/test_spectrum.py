@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 import normscope as ns
-from normscope.weights.spectrum.spectrum import MEASURES
+from normscope._spectrum_rows import SPECTRAL_MEASURES
 from tests.cli.calling import call, call_json
 
 QUERY = "h.0.self_attn.q_proj.weight"
@@ -103,7 +103,7 @@ def test_nan_is_said_and_the_others_go_on(series, tmp_path):
 
 def test_measures_of_spectra_can_be_fitted_and_shown(series, tmp_path):
     ns.spectrum(series, tmp_path / "run.db")
-    for name in MEASURES:
+    for name in SPECTRAL_MEASURES:
         shown = call_json("show", tmp_path / "run.db", "--measure", name, "--by", "tensor")
         assert len(shown) == (9 if name != "alpha" else len(shown))
     fitted = call_json("fit", tmp_path / "run.db", "--measure", "spectral-norm")

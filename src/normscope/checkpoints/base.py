@@ -201,6 +201,8 @@ class Checkpoint(abc.ABC):
     """Tensors that the checkpoint itself declares to be buffers; most formats do not say."""
     parameters: frozenset[str] = frozenset()
     """Tensors that the checkpoint itself declares to be parameters: a pickled module does."""
+    metadata: Mapping[str, str] = {}
+    """What the file says in text about itself or about tensors; most formats say nothing."""
     networks: tuple[str, ...] = ()
     """First parts of names, if the checkpoint keeps several networks apart; most formats do not say."""
 

@@ -120,6 +120,7 @@ class Extras:
     buffers: frozenset[str] = frozenset()
     networks: tuple[str, ...] = ()
     parameters: frozenset[str] = frozenset()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_EXTRAS = Extras()
@@ -143,6 +144,7 @@ class TableCheckpoint(Checkpoint):
         self.format, self.tensors = format, tensors
         self.skipped, self.step, self.notes = extras.skipped, extras.step, extras.notes
         self.buffers, self.parameters, self.networks = extras.buffers, extras.parameters, extras.networks
+        self.metadata = extras.metadata
         self.extents = extents
         self._files = tuple(files)
         self._digest: str | None = None

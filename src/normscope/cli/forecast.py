@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers, refuse_unused
-from normscope.cli.options import BacktestFlag, JsonFlag, NoSeed, SeriesArgument, To, plan, selection
+from normscope.cli.options import (
+    BacktestFlag,
+    JsonFlag,
+    NoSeed,
+    SeriesArgument,
+    Threshold,
+    To,
+    plan,
+    selection,
+)
 from normscope.cli.output import print_json, print_sentences, print_table
 from normscope.errors import UsageError
 
@@ -19,6 +28,7 @@ EXAMPLES = (
     "normscope forecast run.db --to 100000 --lr 3e-4 --weight-decay 0.1 --schedule cosine",
     "normscope forecast log.csv --column param_norm --to 100000 --plan plan.csv",
     "normscope forecast run.db --backtest",
+    "normscope forecast run.db --measure qk-spectral-norm --threshold 50",
 )
 
 
@@ -28,6 +38,7 @@ def forecast(
     future: dict[str, Any],
     chosen: dict[str, Any],
     to: To = None,
+    threshold: Threshold = None,
     backtest: BacktestFlag = False,
     seed: NoSeed = 0,
     json: JsonFlag = False,
@@ -35,24 +46,27 @@ def forecast(
     """Forecast the norm at a later step.
 
     Prints the expected norm with its 95 % interval, how well the same method would have forecast the later
-    part of the run, and the equilibrium norm under this learning rate and weight decay. With --until, only
-    earlier steps are used; with --lr, --weight-decay or --plan, training continues with other rates.
+    part of the run, and the equilibrium norm under this learning rate and weight decay. With --threshold, it
+    also says when that value is passed. With --until, only earlier steps are used; with --lr, --weight-decay
+    or --plan, training continues with other rates.
     """
     refuse_unused("in a forecast, which uses no random numbers", seed=seed)
     from normscope.theory.forecasts.training_plan import Plan
 
     plan = Plan(**future)
     if backtest:
-        refuse_unused("with --backtest, which forecasts the last step", to=to)
+        refuse_unused(
+            "with --backtest, which forecasts the last step", to=to, threshold=threshold is not None
+        )
         if plan != Plan():
             raise UsageError("--backtest compares with what the run did; leave out the rates of another plan")
         _run_backtest(source, chosen, json)
         return
-    if to is None:
-        raise UsageError("expected --to STEP, the step to forecast, or --backtest")
+    if to is None and threshold is None:
+        raise UsageError("expected --to STEP, the step to forecast, --threshold X or --backtest")
     from normscope.theory.forecasts.forecast import forecast as look_ahead
 
-    result = look_ahead(source, to, plan, **chosen)
+    result = look_ahead(source, to, plan, threshold=threshold, **chosen)
     print_json(result) if json else _print(result)
 
 

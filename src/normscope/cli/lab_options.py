@@ -56,6 +56,7 @@ LOOP = {
     "optimizer": (str, "NAME", OPTIMIZER, *OPTIMIZER_NAMES),
     "constraint": (str, "NAME", CONSTRAINT, *CONSTRAINT_NAMES),
     "loss": (str, "FILE.py:NAME", "A loss of your own: a function of logits and targets."),
+    "spectrum": (str, "WHEN", "When to measure the singular values of matrices: log:4, … [default: never]"),
     "seed": (int, "N", f"{SEED} [default: 0]"),
 }
 OTHERS = {

@@ -168,6 +168,14 @@ Reference = Annotated[
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse-sqrt", "wsd")
 To = Annotated[int | None, option("--to", "STEP", "The step to forecast.")]
+Threshold = Annotated[
+    float | None,
+    option(
+        "--threshold",
+        "X",
+        "Say when this value is passed; without --to, up to three times the last step.",
+    ),
+]
 BacktestFlag = Annotated[
     bool,
     typer.Option("--backtest", help="Forecast the last step from earlier parts of the series, and compare."),

@@ -128,8 +128,8 @@ class TrainConfig:
     (logits, targets) or its `module:function`. `epochs`, if set, decides `steps` from the size of the
     data. `save` is the schedule of checkpoints, `record` of loss and learning rate, `evaluate` of the
     loss on `eval_batches` held-out batches, `saturation` of layers, heads, attention logits and activations
-    on held-out data, `monitor` of updates and gradients. The first and the last step are always evaluated,
-    and saved unless `save` is `never`.
+    on held-out data, `spectrum` of the singular values of matrices, `monitor` of updates and gradients. The
+    first and the last step are always evaluated, and saved unless `save` is `never`.
 
     >>> config = ns.TrainConfig(data=ns.DataConfig(task="parity"), steps=500, seed=1)
     >>> str(config.save)
@@ -150,6 +150,7 @@ class TrainConfig:
     evaluate: Schedule = field(default_factory=lambda: Logarithmic(4))
     eval_batches: int = 8
     saturation: Schedule = NEVER
+    spectrum: Schedule = NEVER
     monitor: Schedule = NEVER
     device: str = "cpu"
     dtype: DtypeName = "float32"
@@ -189,6 +190,11 @@ def _replaced(config: ConfigT, changes: Mapping[str, Any]) -> ConfigT:
         elif entry.name in changes:
             new[entry.name] = convert(entry.name, changes[entry.name], hints[entry.name])
     return replace(config, **new)  # type: ignore[type-var]
+
+
+def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored config of an earlier release, with the defaults of the fields that came later."""
+    return flatten(TrainConfig()) | dict(stored)
 
 
 def flatten(config: object) -> dict[str, Any]:

@@ -158,6 +158,7 @@ class Monitor:
             "gradients": self.options.gradients,
             **({"network": str(self.options.network)} if self.options.network else {}),
             **({"attention": self.options.attention} if self.options.attention else {}),
+            **({"spectral": str(self.options.spectral)} if self.options.spectral else {}),
         }
 
 

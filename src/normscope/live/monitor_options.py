@@ -83,6 +83,8 @@ class MonitorOptions:
     """What the model is called with at these steps: a tensor, a dict, a tuple or a `Batch`."""
     attention: Literal["observe"] | None = None
     """"observe": the attention of the training forward, at recorded steps, without an extra pass."""
+    spectral: bool | Schedule = False
+    """True: the spectral norm of every matrix at recorded steps; or at those of a schedule: ns.every(10)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", check_integer("step", self.step, 0))
@@ -101,6 +103,9 @@ class MonitorOptions:
             if not self._recorded(measure):
                 raise UsageError(f"the measure {measure!r} needs {NEEDED[measure]}=True")
         _check_network(self.network, self.batch, self.attention)
+        if not isinstance(self.spectral, bool | Schedule):
+            expected = "spectral must be True, False or a schedule of steps, such as ns.every(10)"
+            raise UsageError(f"{expected}; got {self.spectral!r}")
         object.__setattr__(self, "rank_timeout", check_positive("rank_timeout", self.rank_timeout))
         if not isinstance(self.loggers, Sequence):
             raise UsageError(f"loggers must be a list of functions of (values, step); got {self.loggers!r}")
@@ -143,6 +148,7 @@ class MonitorFields(TypedDict, total=False):
     network: Schedule | None
     batch: Any
     attention: Literal["observe"] | None
+    spectral: bool | Schedule
 
 
 def with_fields(options: MonitorOptions, given: MonitorFields) -> MonitorOptions:

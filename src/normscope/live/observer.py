@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.detector import AlarmDetector
 from normscope.live.alarms.record_summary import RecordSummary
+from normscope.live.alarms.spectral_rule import spectral_sizes
 from normscope.live.live_measures import LiveMeasures
-from normscope.live.writing.journal_entries import Record, Scalars
+from normscope.live.writing.journal_entries import Record, Scalars, SpectralRows
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.rows import AttentionRow
 
@@ -39,7 +40,7 @@ class Restart:
     measures: LiveMeasures | None = None
 
 
-Observation = Record | Scalars | AttentionSeen | Restart
+Observation = Record | Scalars | AttentionSeen | SpectralRows | Restart
 
 
 class Observer:
@@ -97,4 +98,6 @@ class Observer:
             return self._detector.check(next(summaries))
         if isinstance(item, Scalars):
             return self._detector.check_scalars(item.step, item.values)
+        if isinstance(item, SpectralRows):
+            return self._detector.check_spectra(spectral_sizes(item.rows, item.names), item.step)
         return self._detector.check_attention(item.rows) if isinstance(item, AttentionSeen) else ()

@@ -11,9 +11,16 @@ from normscope.live.destinations import Logged, alarm_outbox, logger_outbox
 from normscope.live.live_measures import LiveMeasures
 from normscope.live.monitor_options import Finishes, LoggedValues, MonitorOptions
 from normscope.live.observer import AttentionSeen, Observer, Restart
-from normscope.live.probing.logged_values import network_values
+from normscope.live.probing.logged_values import network_values, spectral_values
 from normscope.live.writing.journal import Journal
-from normscope.live.writing.journal_entries import JournalEntry, NetworkRows, Note, Record, Scalars
+from normscope.live.writing.journal_entries import (
+    JournalEntry,
+    NetworkRows,
+    Note,
+    Record,
+    Scalars,
+    SpectralRows,
+)
 from normscope.live.writing.outbox import TIMEOUT, Outbox
 from normscope.live.writing.resuming import Rewind
 from normscope.rows import AttentionRow
@@ -99,6 +106,15 @@ class Publisher:
         attention = [row for row in found.rows if isinstance(row, AttentionRow)]
         if self._observer is not None and attention:
             self._observer.put(AttentionSeen(attention))
+
+    def publish_spectra(self, found: SpectralRows) -> None:
+        """Queue spectral norms, for the run file, the loggers and the alarms."""
+        self.put(found)
+        values = spectral_values(found.rows)
+        for box in self._loggers if values else ():
+            box.put(Logged(found.step, lambda: values))
+        if self._observer is not None:
+            self._observer.put(found)
 
     def _raise(self, alarm: Alarm) -> None:
         level = logging.ERROR if alarm.severity == CRITICAL else logging.WARNING

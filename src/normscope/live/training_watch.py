@@ -30,6 +30,7 @@ from normscope.live.probing.network_watch import NetworkWatch
 from normscope.live.publisher import Publisher
 from normscope.live.recording.rate_watch import RateWatch
 from normscope.live.recording.recorder import Recorder, sums_now
+from normscope.live.spectral.spectral_watch import SpectralWatch
 from normscope.live.writing.journal_entries import JournalEntry, ParameterInventory, RateChanges
 from normscope.live.writing.resuming import Rewind
 from normscope.weights.tensor_rows import tensor_rows
@@ -42,13 +43,13 @@ class TrainingWatch:
     def __init__(
         self, model: nn.Module, optimizers: Sequence[Optimizer], pace: Pace, options: MonitorOptions
     ) -> None:
-        self.step = options.step
-        self.options, self.pace = options, pace
-        self.guard = Guard()
-        self.ranks = Ranks.current()
+        self.step, self.options, self.pace = options.step, options, pace
+        self.guard, self.ranks = Guard(), Ranks.current()
         self._cycle = StepCycle(optimizers)
         self.subject = self._look_at(model)
         self._network = NetworkWatch(model, self.ranks, self.guard, options, self.subject.layout.infos)
+        self._spectra = SpectralWatch(self.ranks, self.guard, pace.spend, options.spectral)
+        self._spectra.look_at(self.subject.model, self.subject.layout)
         self.publisher: Publisher | None = None
         self.begun = self._stale = self._armed = False
         self._arrivals = StepArrivals(self.subject.layout.parameters, self.step)
@@ -176,6 +177,7 @@ class TrainingWatch:
                 self._record(self.subject.recorder, start)
         finally:
             self._network.after(self.step, self._due, self.publisher)
+            self._spectra.after(self.step, self._due, self.publisher)
             self._plan_step()
 
     def _other_stepped(self, optimizer: Optimizer) -> None:
@@ -231,6 +233,7 @@ class TrainingWatch:
             self._record(recorder.before_training(), time.perf_counter(), first=True)
         if self.step == 0:
             self._network.after(self.step, False, self.publisher)
+            self._spectra.after(self.step, unchanged and self.pace.due(0), self.publisher)
 
     def _record(self, recorder: Recorder, start: float, first: bool = False) -> None:
         """Add up over the ranks and publish; every rank calls this at the same steps, even if it failed."""
@@ -284,6 +287,7 @@ class TrainingWatch:
         self.subject, self._armed = now, True  # what it holds is released at the next step
         self._arrivals = StepArrivals(now.layout.parameters, self.step)
         self._network.changed()
+        self._spectra.look_at(before.model, now.layout)
         self._put(self.inventory())
         if self.publisher is not None:
             self.publisher.measure_with(self.measures())

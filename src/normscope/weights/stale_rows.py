@@ -12,6 +12,7 @@ from pathlib import Path
 from normscope.remarks import read_abandoned, write_abandoned
 from normscope.run import NO_PREVIOUS, Run
 from normscope.run_schema import ONLY_SCANNED, SCANNED_ROWS
+from normscope.weights.live_spectra import LIVE, MEASURES
 from normscope.words import some
 
 
@@ -33,9 +34,11 @@ def delete_left_out(run: Run, stage: str, steps: Iterable[int], counted: Collect
 
 def forget_measures(run: Run, stage: str, steps: Iterable[int]) -> None:
     """Delete plugin measures and spectra that involve these steps of a stage, to be measured again."""
+    live = f"SELECT tensor FROM spectrum WHERE stage = ? AND step = ? AND {LIVE}"
     for step in steps:
-        run.delete_rows("measure", "stage = ? AND step = ?", (stage, step))
-        run.delete_rows("spectrum", "stage = ? AND ? IN (step, prev_step)", (stage, step))
+        kept = f"name IN {MEASURES} AND tensor IN ({live})"
+        run.delete_rows("measure", f"stage = ? AND step = ? AND NOT ({kept})", (stage, step, stage, step))
+        run.delete_rows("spectrum", f"stage = ? AND ? IN (step, prev_step) AND NOT {LIVE}", (stage, step))
 
 
 def forget_changed(run: Run, stage: str, step: int) -> None:

@@ -3,10 +3,18 @@
 from ..mutant import Grammar
 from .array_mutants import GGUF, LLAMA, NPZ
 from .dcp_mutants import DCP
+from .hdf5_mutants import HDF5
+from .onnx_mutants import ONNX
+from .quantised_mutants import QUANTISED
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
 from .torch_mutants import LEGACY, ZIP
+from .tree_mutants import FLAX, PICKLES
 
 GRAMMARS: dict[str, Grammar] = {
-    grammar.name: grammar for grammar in (SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS)
+    grammar.name: grammar
+    for grammar in (
+        *(SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS),
+        *(QUANTISED, FLAX, PICKLES, HDF5, ONNX),
+    )
 }

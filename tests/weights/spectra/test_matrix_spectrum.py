@@ -1,5 +1,7 @@
 """Everything that is said about one matrix, exact and estimated, and what is refused."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,21 @@ def test_an_estimate_says_that_it_is_one():
 def test_what_has_no_spectrum_is_refused(matrix, says):
     with pytest.raises(MatrixError, match=says):
         matrix_spectrum(matrix)
+
+
+@pytest.mark.parametrize("options", [SpectrumOptions(), ESTIMATE])
+def test_memory_stays_below_that_of_a_second_matrix(options):
+    """Beside the matrix itself, in float32; a tall one is turned by copying it."""
+    side = 600 if options.exact_side else 1600
+    matrix = np.random.default_rng(0).standard_normal((side, 16_000 if side == 600 else 4000), np.float32)
+    matrix_spectrum(matrix[:50, :60], options)  # what is imported and remembered at the first call
+    tracemalloc.start()
+    try:
+        matrix_spectrum(matrix, options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < matrix.nbytes
 
 
 def test_a_zero_matrix_has_figures_or_none():

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.base import Checkpoint, File, Folder
 from normscope.checkpoints.formats.dcp import is_dcp, open_dcp
+from normscope.checkpoints.formats.flax.flax_files import is_flax, open_flax
 from normscope.checkpoints.formats.gguf import is_gguf, open_gguf
+from normscope.checkpoints.formats.hdf5.keras_files import is_hdf5, is_keras, open_hdf5, open_keras
 from normscope.checkpoints.formats.llama2c import is_llama2c, open_llama2c
 from normscope.checkpoints.formats.npz import is_npz, open_npz
+from normscope.checkpoints.formats.onnx.onnx_files import is_onnx, open_onnx
 from normscope.checkpoints.formats.orbax.orbax import is_orbax, open_orbax
+from normscope.checkpoints.formats.other_layouts import layout_of
 from normscope.checkpoints.formats.ranks.deepspeed import is_deepspeed, open_deepspeed
 from normscope.checkpoints.formats.ranks.megatron import is_megatron, open_megatron
 from normscope.checkpoints.formats.ranks.megatron_dist import is_megatron_dist, open_megatron_dist
 from normscope.checkpoints.formats.safetensors import is_safetensors, open_safetensors
+from normscope.checkpoints.formats.tensorflow.object_graph import is_saved_model
+from normscope.checkpoints.formats.tensorflow.tensor_bundle import open_saved_model
 from normscope.checkpoints.formats.torch.archives import is_pickle, is_torch_zip
 from normscope.checkpoints.formats.torch.pickles import open_legacy, open_torch_zip
 from normscope.checkpoints.limits import open_checked, reading
@@ -38,13 +44,19 @@ class FileFormat:
 
 _GIT_LFS = b"version https://git-lfs"
 
+_PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+
 FORMATS = (
     FileFormat("safetensors", (".safetensors",), is_safetensors, open_safetensors),
     FileFormat("PyTorch", (".pt", ".pth", ".bin", ".ckpt"), is_torch_zip, open_torch_zip),
-    FileFormat("PyTorch (legacy pickle)", (".pt", ".pth", ".bin", ".ckpt", ".pkl"), is_pickle, open_legacy),
+    FileFormat("PyTorch (legacy pickle)", _PICKLES, is_pickle, open_legacy),
     FileFormat("NumPy .npz", (".npz",), is_npz, open_npz),
     FileFormat("GGUF", (".gguf",), is_gguf, open_gguf),
     FileFormat("llama2.c", (".bin",), is_llama2c, open_llama2c),
+    FileFormat("Flax (msgpack)", (".msgpack",), is_flax, open_flax),
+    FileFormat("Keras 3 (.keras)", (".keras",), is_keras, open_keras),
+    FileFormat("Keras weights in HDF5", (".h5", ".hdf5"), is_hdf5, open_hdf5),
+    FileFormat("ONNX", (".onnx",), is_onnx, open_onnx),
 )
 
 
@@ -62,6 +74,7 @@ FOLDER_FORMATS = (
     FolderFormat("torch distributed checkpoint (DCP)", is_dcp, open_dcp),
     FolderFormat("Orbax/T5X", is_orbax, open_orbax),
     FolderFormat("Megatron (mp_rank folders)", is_megatron, open_megatron),
+    FolderFormat("TensorFlow SavedModel", is_saved_model, open_saved_model),
     FolderFormat("DeepSpeed (ZeRO, GPT-NeoX)", is_deepspeed, open_deepspeed),
 )
 
@@ -96,7 +109,7 @@ def file_suffixes() -> tuple[str, ...]:
 
 def known_formats() -> str:
     """The names of all formats, as a list in a sentence."""
-    grouped = ("sharded safetensors and PyTorch", "TensorFlow (.index with .data files)")
+    grouped = ("sharded safetensors, PyTorch and Flax", "TensorFlow (.index with .data files)")
     return ", ".join([*(f.name for f in file_formats()), *grouped, *(f.name for f in folder_formats())])
 
 
@@ -129,6 +142,8 @@ def open_file(file: File) -> Checkpoint:
         raise UnknownFormat(
             f"{file.name} is only a pointer to the file (Git LFS); fetch it with 'git lfs pull'."
         )
+    if (layout := layout_of(file)) is not None:
+        raise UnknownFormat(f"{file.name} is {layout.what}, which cannot be read here: {layout.instead}.")
     raise UnknownFormat(
         f"{file.name} is not a checkpoint in any known format; its first bytes are "
         f"{file.peek(0, min(8, file.size))!r}. Known formats: {known_formats()}."

@@ -49,7 +49,8 @@ def is_safetensors(file: File) -> bool:
 def open_safetensors(file: File) -> Checkpoint:
     """Open a checkpoint that is one file."""
     header = read_safetensors_header(file)
-    return TableCheckpoint("safetensors", [file], header.tensors, _FileRanges(file, header.offsets))
+    extras = Extras(metadata=header.metadata)
+    return TableCheckpoint("safetensors", [file], header.tensors, _FileRanges(file, header.offsets), extras)
 
 
 def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
@@ -61,6 +62,7 @@ def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
     tensors: dict[str, Tensor] = {}
     extents: dict[str, ByteRange] = {}
     skipped: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
         if shard not in present:
             raise CorruptCheckpoint(
@@ -68,6 +70,7 @@ def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
             )
         files.append(folder.file(shard))
         header = read_safetensors_header(files[-1])
+        metadata |= header.metadata
         for name, tensor in header.tensors.items():
             if weight_map.get(name) == shard:
                 tensors[name], extents[name] = tensor, ByteRange(files[-1], header.offsets[name])
@@ -76,7 +79,7 @@ def open_sharded(folder: Folder, index_name: str) -> Checkpoint:
     if missing := sorted(weight_map.keys() - tensors.keys()):
         listed = some(quoted(missing))
         raise CorruptCheckpoint(f"{index.name} lists tensors that no shard contains: {listed}.")
-    return TableCheckpoint("safetensors", files, tensors, extents, Extras(skipped=skipped))
+    return TableCheckpoint("safetensors", files, tensors, extents, Extras(skipped, metadata=metadata))
 
 
 def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
@@ -84,8 +87,10 @@ def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
     files = [folder.file(name) for name in names]
     tensors: dict[str, Tensor] = {}
     extents: dict[str, ByteRange] = {}
+    metadata: dict[str, str] = {}
     for file in files:
         header = read_safetensors_header(file)
+        metadata |= header.metadata
         for name, tensor in header.tensors.items():
             if name in tensors:
                 raise CorruptCheckpoint(
@@ -93,7 +98,7 @@ def open_shards(folder: Folder, names: list[str]) -> Checkpoint:
                     "Remove the shards that do not belong to this checkpoint."
                 )
             tensors[name], extents[name] = tensor, ByteRange(file, header.offsets[name])
-    return TableCheckpoint("safetensors", files, tensors, extents)
+    return TableCheckpoint("safetensors", files, tensors, extents, Extras(metadata=metadata))
 
 
 def read_weight_map(index: File) -> dict[str, str]:
@@ -119,6 +124,8 @@ class SafetensorsHeader:
     tensors: Mapping[str, Tensor]
     offsets: Mapping[str, int]
     """Offset of each tensor in the file."""
+    metadata: Mapping[str, str]
+    """What `__metadata__` says."""
 
 
 class _FileRanges(Mapping[str, Extent]):
@@ -159,6 +166,7 @@ def _parse(header: bytes, size: int) -> SafetensorsHeader:
     tensors: dict[str, Tensor] = {}
     offsets: dict[str, int] = {}
     ends: list[tuple[int, int]] = []
+    metadata: dict[str, str] = {}
     for name, info in parse_object(header, "its header").items():
         if name != "__metadata__":
             shape, dtype, start, stop = _check_entry(name, info)
@@ -167,8 +175,10 @@ def _parse(header: bytes, size: int) -> SafetensorsHeader:
             ends.append((start, stop))
         elif info is not None and not _is_text_map(info):
             raise CorruptCheckpoint("its __metadata__ is not an object of strings.")
+        else:
+            metadata = info or {}
     _check_cover(ends, size)
-    return SafetensorsHeader(tensors, offsets)
+    return SafetensorsHeader(tensors, offsets, metadata)
 
 
 _parse_shared = lru_cache(maxsize=8)(_parse)

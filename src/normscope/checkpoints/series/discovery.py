@@ -16,6 +16,7 @@ from normscope.checkpoints.series.names import names_step, parse_label, strip_su
 from normscope.checkpoints.series.parts import refuse_parts
 from normscope.checkpoints.series.unread import (
     DEEPEST,
+    beside_models,
     folders_with_models,
     subfolders,
     unlistable_folders,
@@ -27,7 +28,8 @@ from normscope.remarks import LeftOut
 from normscope.words import natural_key, some
 
 # A folder often contains one model in several formats; the first of these names is used.
-_PREFERRED = ("model", "pytorch_model", "consolidated.00", "consolidated", "diffusion_pytorch_model")
+_PREFERRED: tuple[str, ...] = ("model", "pytorch_model", "consolidated.00", "consolidated")
+_PREFERRED += ("diffusion_pytorch_model", "flax_model", "diffusion_flax_model")
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def find_single(folder: Folder, label: str, depth: int = 0) -> FoundCheckpoint |
     files = [found for found in find_file_checkpoints(folder) if parse_label(found.label).kind != "state"]
     if chosen := _one_file(folder, files):
         beside = tuple(LeftOut(f"{label}/{found.label}", reason) for found, reason in _others(chosen, files))
+        beside += tuple(LeftOut(f"{label}/{other.label}", other.reason) for other in beside_models(folder))
         named = replace(chosen, label=_inner_label(label, chosen.label), beside=beside)
         named = replace(named, stored_step=lambda: trainer_step(folder))
         return _main_model(folder, label, named, depth, usual=chosen.label in _PREFERRED)
@@ -259,8 +262,7 @@ def _is_numbered(group: Discovery) -> bool:
 
 
 def _count(group: Discovery) -> str:
-    number = len(group.checkpoints)
-    return f"{number} checkpoint{'s' if number > 1 else ''}"
+    return f"{(number := len(group.checkpoints))} checkpoint{'s' * (number > 1)}"
 
 
 def _not_read(name: str, group: Discovery) -> LeftOut:

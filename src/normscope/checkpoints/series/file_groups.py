@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from normscope.checkpoints.base import Checkpoint, Folder
+from normscope.checkpoints.formats.flax.flax_files import open_flax_shards, open_indexed_flax
+from normscope.checkpoints.formats.hdf5.keras_files import SHARD_INDEX, open_keras_shards
 from normscope.checkpoints.formats.json_headers import parse_object
+from normscope.checkpoints.formats.onnx.onnx_files import SUFFIX as ONNX
+from normscope.checkpoints.formats.onnx.onnx_files import open_onnx_in
+from normscope.checkpoints.formats.other_layouts import is_beside_weights, layout_by_name
+from normscope.checkpoints.formats.quantised.beside_config import read_quantization_config
+from normscope.checkpoints.formats.quantised.schemes import dequantised
 from normscope.checkpoints.formats.ranks.rank_files import find_rank_files
 from normscope.checkpoints.formats.registry import file_suffixes, open_file, recognise
 from normscope.checkpoints.formats.safetensors import open_sharded, open_shards
@@ -20,12 +27,13 @@ from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.remarks import LeftOut
 
 _STATE_LIMIT = 50_000_000
-_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth)$")
-_INDEX = re.compile(r"^(.+)\.(safetensors|bin)\.index\.json$")
+_SHARD = re.compile(r"^(.+)-([0-9]{5})-of-([0-9]{5})\.(safetensors|bin|pt|pth|msgpack)$")
+_KERAS_SHARD = re.compile(r"^.+_[0-9]{5}\.weights\.h5$")
+_INDEX = re.compile(r"^(.+)\.(safetensors|bin|msgpack)\.index\.json$")
 
 IGNORED = re.compile(
     r"^(\..*|readme.*|licen[cs]e.*|tokenizer.*|vocab.*|merges.*|latest|checkpoint"
-    r"|optim(izer)?(_[^/]*)?\.(pt|pth|bin|safetensors)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
+    r"|(optim(izer)?|opt_state)(_[^/]*)?\.(pt|pth|bin|safetensors|msgpack)|.*optim_states\.pt|(lr_)?scheduler.*\.(pt|pth|bin)"
     r"|(recipe|extra|trainer|training)_state(_[^/]*)?\.(pt|pth|bin|th)|distrib_optim\.pt"
     r"|training_args\.bin|rng_state.*\.(pt|pth)|scaler\.pt|random_states.*\.pkl|events\.out\.tfevents.*"
     r"|.*\.data-[0-9]{5}-of-[0-9]{5}|__pycache__/|runs/|logs?/|wandb/|optim(izer)?(_[^/]*)?/)$",
@@ -33,9 +41,11 @@ IGNORED = re.compile(
 )
 """Names that are never checkpoints; those of folders end with a slash."""
 
+_MAY_BE_BESIDE = re.compile(r"\.(gguf|bin)$", re.IGNORECASE)
+_BESIDE = re.compile(r"mmproj|projector|clip|vocab|tok", re.IGNORECASE)
 _OTHER_SUFFIX = re.compile(
     r"\.(json|jsonl|txt|md|ya?ml|toml|log|py|csv|tsv|html|sh|pbtxt"
-    r"|model|db|sqlite|png|lock|tmp|part|incomplete|msgpack|h5|onnx|tiktoken|metadata|meta)$",
+    r"|model|db|sqlite|png|lock|tmp|part|incomplete|tiktoken|metadata|meta)$",
     re.IGNORECASE,
 )
 """Endings of files that are not checkpoints, unless an added format claims them and recognises the file."""
@@ -70,21 +80,46 @@ class FoundCheckpoint:
         return sum(self.folder.file(name).size for name in self.files)
 
     def open(self) -> Checkpoint:
-        """Open the checkpoint, and check that what it declares is possible."""
-        return open_checked(self.opener, self.source)
+        """Open the checkpoint, quantised weights as float32, and check that what it declares is possible."""
+        return open_checked(self._open, self.source)
+
+    def _open(self) -> Checkpoint:
+        stored = self.opener()
+        try:
+            return dequantised(stored, lambda: read_quantization_config(self.folder))
+        except Exception:
+            stored.close()
+            raise
 
 
 def find_file_checkpoints(folder: Folder) -> list[FoundCheckpoint]:
     """The checkpoints among the files of a folder, not of its subfolders."""
     names = [name for name in folder.names() if not name.endswith("/") and is_text(name)]
     found: list[FoundCheckpoint] = []
-    for find_group in (_find_indexed, _find_shards, _find_bundles, _find_ranks):
+    for find_group in (
+        _find_indexed,
+        _find_shards,
+        _find_keras_shards,
+        _find_onnx,
+        _find_bundles,
+        _find_ranks,
+    ):
         used = {name for each in found for name in each.files}
         found += find_group(folder, [name for name in names if name not in used])
     used = {name for each in found for name in each.files}
     suffixes = file_suffixes()
     rest = [name for name in names if name not in used and _is_checkpoint(folder, name, suffixes)]
     return found + [_single_file(folder, name) for name in rest]
+
+
+def is_other_file(folder: Folder, name: str) -> bool:
+    """Whether a file is a tokenizer or a projector by its content; over a network, by its name too."""
+    if not _MAY_BE_BESIDE.search(name) or (folder.file(name).remote and not _BESIDE.search(name)):
+        return False
+    try:
+        return is_beside_weights(folder.file(name))
+    except CheckpointError:
+        return False
 
 
 def checkpoint_of_file(folder: Folder, name: str) -> FoundCheckpoint:
@@ -107,8 +142,8 @@ def trainer_step(folder: Folder) -> int | None:
 
 
 def _is_part(name: str) -> bool:
-    known = _SHARD.match(name) or _INDEX.match(name)
-    return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name)
+    known = _SHARD.match(name) or _INDEX.match(name) or _KERAS_SHARD.match(name) or SHARD_INDEX.match(name)
+    return bool(known or name.endswith(INDEX_SUFFIX) or ".data-" in name or ONNX in name.lower())
 
 
 def _single_file(folder: Folder, name: str) -> FoundCheckpoint:
@@ -123,7 +158,7 @@ def _found(
 
 def _is_checkpoint(folder: Folder, name: str, suffixes: tuple[str, ...]) -> bool:
     """Decide by the ending of the name, so that a damaged checkpoint is an error, or else by the content."""
-    if IGNORED.match(name):
+    if IGNORED.match(name) or layout_by_name(name) or is_other_file(folder, name):
         return False
     known, other = name.lower().endswith(suffixes), _OTHER_SUFFIX.search(name) is not None
     if known != other:
@@ -145,8 +180,12 @@ def _find_indexed(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]
     return found
 
 
+_INDEXED = {"safetensors": open_sharded, "msgpack": open_indexed_flax}
+_SHARDED = {"safetensors": open_shards, "msgpack": open_flax_shards}
+
+
 def _index_opener(folder: Folder, name: str, kind: str) -> Callable[[], Checkpoint]:
-    return lambda: (open_sharded if kind == "safetensors" else open_sharded_bin)(folder, name)
+    return lambda: _INDEXED.get(kind, open_sharded_bin)(folder, name)
 
 
 def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
@@ -161,6 +200,39 @@ def _find_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
     ]
 
 
+def _find_keras_shards(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """Keras's weights in several files, with an index of their layers."""
+    found = []
+    for name in names:
+        if match := SHARD_INDEX.match(name):
+            part = re.compile(rf"{re.escape(match[1])}_[0-9]{{5}}\.weights\.h5")
+            shards = [other for other in names if part.fullmatch(other)]
+            found.append(_found(folder, match[1], (name, *shards), _keras_opener(folder, name)))
+    return found
+
+
+def _keras_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
+    return lambda: open_keras_shards(folder, name)
+
+
+def _find_onnx(folder: Folder, names: Sequence[str]) -> list[FoundCheckpoint]:
+    """ONNX models, each with the files beside it that are called after it."""
+    models = [name for name in names if name.lower().endswith(ONNX)]
+    return [
+        _found(
+            folder,
+            strip_suffix(name),
+            (name, *(n for n in names if n != name and re.fullmatch(rf"{re.escape(name)}[._].*", n))),
+            _onnx_opener(folder, name),
+        )
+        for name in models
+    ]
+
+
+def _onnx_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
+    return lambda: open_onnx_in(folder, name)
+
+
 def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> Callable[[], Checkpoint]:
     def opener() -> Checkpoint:
         if len(files) != total:
@@ -168,7 +240,7 @@ def _shards_opener(folder: Folder, files: list[str], total: int, kind: str) -> C
                 f"{folder.name}/{files[0]} is one of {total} shards, but only {len(files)} were found. "
                 "Copy the others too."
             )
-        return (open_shards if kind == "safetensors" else open_bin_shards)(folder, files)
+        return _SHARDED.get(kind, open_bin_shards)(folder, files)
 
     return opener
 
@@ -198,3 +270,7 @@ def _is_bundle(folder: Folder, name: str) -> bool:
 
 def _bundle_opener(folder: Folder, name: str) -> Callable[[], Checkpoint]:
     return lambda: open_bundle(folder, name)
+
+
+_GROUPS = (_find_indexed, _find_shards, _find_keras_shards, _find_onnx, _find_bundles, _find_ranks)
+"""What finds files that belong together, in this order."""

@@ -13,7 +13,7 @@ from normscope.checkpoints.formats.registry import file_suffixes
 from normscope.checkpoints.series.name_reader import NameReader
 
 _MORE_SUFFIXES = (
-    ".index", ".tar", ".zarr", ".h5", ".hdf5", ".keras", ".msgpack", ".zip", ".th", ".pyth", ".distcp",
+    ".index", ".tar", ".zarr", ".weights", ".zip", ".th", ".pyth", ".distcp",
 )  # fmt: skip
 """Endings that are not part of a label, besides those of the formats; `model.ckpt-5100` keeps its own."""
 

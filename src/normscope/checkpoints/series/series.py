@@ -21,6 +21,7 @@ from normscope.checkpoints.series.file_groups import FoundCheckpoint, checkpoint
 from normscope.checkpoints.series.names import names_step, parse_label
 from normscope.checkpoints.series.parts import RankParts, other_ranks
 from normscope.checkpoints.series.selection import ChosenSeries, select, select_matching
+from normscope.checkpoints.series.unread import known_layouts
 from normscope.checkpoints.storage import hub
 from normscope.checkpoints.storage.folder_glob import glob_matches
 from normscope.checkpoints.storage.fsspec import open_url
@@ -210,6 +211,8 @@ def _find_in_folder(folder: Folder) -> Discovery:
     if found.checkpoints:
         ordered = sorted(found.checkpoints, key=lambda checkpoint: natural_key(checkpoint.label))
         return replace(found, checkpoints=tuple(ordered))
+    if layouts := known_layouts(folder):
+        raise NothingFound(f"{folder.name} contains no checkpoint that can be read: {some(layouts, 1)}.")
     names = folder.names()
     problem = f"contains no checkpoint, only {some(names, 5)}" if names else "is empty"
     raise NothingFound(f"{folder.name} {problem}. Known formats: {known_formats()}.")

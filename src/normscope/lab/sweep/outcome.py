@@ -18,6 +18,7 @@ from normscope.errors import Diverged, NormscopeError, TrainingError
 from normscope.lab.sweep.cell_folders import CellReturn, SharedFolder
 from normscope.lab.sweep.cells import Cell
 from normscope.lab.sweep.network_results import network_results
+from normscope.lab.sweep.spectral_results import spectral_results
 from normscope.run import Run
 from normscope.run_files.json_files import read_document
 from normscope.run_files.run_documents import CELL
@@ -109,7 +110,8 @@ def _measured(job: CellJob) -> dict[str, Any]:
     with Run(job.folder / "run.db") as run:
         rows = run.query("SELECT name, step, value FROM scalar ORDER BY step")
         network = network_results(run) if job.cell.config.saturation != NEVER else {}
-    return _numbers(rows) | network
+        spectra = spectral_results(run) if job.cell.config.spectrum != NEVER else {}
+    return _numbers(rows) | network | spectra
 
 
 def _numbers(rows: Sequence[tuple[str, int, float | None]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from normscope.engines.engine import SupportsSubmit, as_standard_future, check_e
 from normscope.engines.node_check import check_nodes
 from normscope.engines.prepared_call import PreparedCall
 from normscope.errors import NodeProblem, TrainingError, UsageError
-from normscope.lab.config import TrainConfig, flatten
+from normscope.lab.config import TrainConfig, completed, flatten
 from normscope.lab.data.open_data import complete_config, open_data
 from normscope.lab.model import SEES_THE_FUTURE
 from normscope.lab.sweep.cell_folders import CellReturn, marked, write_files
@@ -184,7 +184,7 @@ def _sort_key(value: Any) -> tuple[bool, float, str]:
 
 def _claim(run: Run, config: SweepConfig, remarks: Sequence[str]) -> None:
     base = flatten(config.base)
-    there = run.meta.get("base", base)
+    there = completed(run.meta.get("base", base))
     if name := next((name for name in base if there.get(name) != base[name]), None):
         raise UsageError(
             f"{run.path} is a sweep of another base config ({name} is {there.get(name)} there and "

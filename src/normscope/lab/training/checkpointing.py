@@ -35,6 +35,7 @@ from normscope.errors import (
     UnknownFormat,
     UsageError,
 )
+from normscope.lab.config import completed
 from normscope.lab.model import ModelConfig
 from normscope.lab.training.network_building import build_network
 from normscope.run import Run
@@ -216,7 +217,7 @@ def check_run_file(run: Run, config: dict[str, Any], out: Path) -> None:
         return
     home = Path(meta.get("source", out / "checkpoints")).parent
     elsewhere = home.exists() and not (out.exists() and home.samefile(out))
-    if elsewhere or meta.get("config") != json.loads(json.dumps(config)):
+    if elsewhere or "config" not in meta or completed(meta["config"]) != json.loads(json.dumps(config)):
         raise AnotherSeries(
             f"{run.path} is the run file of {meta.get('source', 'another run')}, and this training would "
             "delete from it: choose another file with --run FILE"
@@ -224,6 +225,7 @@ def check_run_file(run: Run, config: dict[str, Any], out: Path) -> None:
 
 
 def _check_same(there: dict[str, Any], here: dict[str, Any], out: Path) -> None:
+    there = completed(there)
     different = [name for name in here if there.get(name) != here[name]]
     if different:
         name = different[0]

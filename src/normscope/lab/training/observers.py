@@ -10,6 +10,7 @@ from normscope.lab.optimizing.muon import optimizer_parts
 from normscope.lab.training.callback import Callback
 from normscope.lab.training.held_out import held_out_batches
 from normscope.lab.training.saturated_evaluation import evaluate_saturated
+from normscope.lab.training.spectrum_observer import SpectrumObserver
 from normscope.lab.training.trainer import Trainer
 from normscope.live.monitor import Monitor
 from normscope.live.monitor_options import MonitorOptions
@@ -30,6 +31,8 @@ def observers(config: TrainConfig) -> list[Callback]:
         found.append(MonitorObserver(config.monitor))
     if config.saturation != NEVER:
         found.append(SaturationObserver(config.saturation))
+    if config.spectrum != NEVER:
+        found.append(SpectrumObserver(config.spectrum))
     return found
 
 

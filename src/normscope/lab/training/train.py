@@ -90,7 +90,7 @@ def train_in(
 
 def _observers(config: TrainConfig) -> list[Callback]:
     """Import what observes the run only if it is used: every cell of a sweep passes here."""
-    if config.saturation == NEVER == config.monitor:
+    if config.saturation == NEVER == config.monitor == config.spectrum:
         return []
     from normscope.lab.training.observers import observers
 

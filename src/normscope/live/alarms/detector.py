@@ -11,6 +11,7 @@
     dead               a layer no longer gets gradients
     loss-nonfinite, loss-spike, loss-climb
     attention-logits, attention-entropy
+    spectral-growth    one direction of a matrix grows away from the others
 
 The thresholds are chosen so that ordinary training raises none; an alarm is a
 reason to look, not a verdict.
@@ -31,6 +32,7 @@ from normscope.live.alarms.loss_rules import FastClimb, LossClimb, LossNotFinite
 from normscope.live.alarms.nonfinite import KIND, nonfinite_sign
 from normscope.live.alarms.norm_rules import FastLayer, OffLaw, RisingAlignment, Runaway
 from normscope.live.alarms.record_summary import RecordHistory, RecordSummary
+from normscope.live.alarms.spectral_rule import Sizes, SpectralGrowth
 from normscope.rows import AttentionRow
 
 
@@ -90,6 +92,7 @@ class AlarmDetector:
         self._loss_rules = [rule() for rule in LOSS_RULES]
         self._ascent = Ascent()
         self._attention_rules: dict[str, list[AttentionRule]] = {}
+        self._spectral = SpectralGrowth()
         self._record_kinds = {KIND, *(rule.kind for rule in self._record_rules)}
         self._loss_kinds = {self._ascent.kind, *(rule.kind for rule in self._loss_rules)}
 
@@ -102,6 +105,7 @@ class AlarmDetector:
         for loss_rule in self._loss_rules:
             loss_rule.restart()
         self._attention_rules.clear()
+        self._spectral.restart()
 
     def check(self, now: RecordSummary) -> list[Alarm]:
         """The alarms that begin with this record.
@@ -141,3 +145,8 @@ class AlarmDetector:
             signs: Iterable[Sign] = (s for r in rules for s in r.check(own[0].step, layers, self._loss))
             found += self._state.update(own[0].step, list(signs), {rule.kind for rule in rules})
         return found
+
+    def check_spectra(self, sizes: Sizes, step: int) -> list[Alarm]:
+        """The alarms that begin with the spectral norms of one step."""
+        signs = list(self._spectral.check(step, sizes, self._loss))
+        return self._state.update(step, signs, {self._spectral.kind})

@@ -181,6 +181,16 @@ def _fsdp1_slices(model: nn.Module) -> Mapping[int, _Fsdp1Slice]:
     return dict(item for module in _fsdp1_modules(model) for item in _slices_of(module))
 
 
+def flat_starts(model: nn.Module) -> dict[int, int]:
+    """id of each parameter that FSDP1 presents as a flat slice → where the slice begins in the parameter."""
+    found: dict[int, int] = {}
+    for module in _fsdp1_modules(model):
+        flat = module._handle.flat_param
+        for parameter, info in zip(flat._params, flat._shard_param_infos, strict=True):
+            found[id(parameter)] = info.intra_param_start_idx or 0
+    return found
+
+
 def gradient_leaves(model: nn.Module) -> list[tuple[Tensor, list[Tensor]]]:
     """The tensors that autograd accumulates gradients in, each with the parameters that it is the memory of.
 

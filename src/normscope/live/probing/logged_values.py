@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from normscope.rows import ActivationRow, AttentionRow, Row, SaturationRow
+from normscope.rows import ActivationRow, AttentionRow, Row, SaturationRow, SpectrumRow
 
 
 def network_values(rows: Sequence[Row]) -> dict[str, float]:
@@ -22,6 +22,13 @@ def network_values(rows: Sequence[Row]) -> dict[str, float]:
         "normscope/output/norm": _mean(row.norm for row in states if row.kind == "output"),
     }
     return {key: value for key, value in values.items() if math.isfinite(value)}
+
+
+def spectral_values(rows: Sequence[SpectrumRow]) -> dict[str, float]:
+    """The largest spectral norm of any matrix; NaN where one has none, because it is not finite."""
+    found = [math.nan if row.spectral_norm is None else row.spectral_norm for row in rows]
+    missing = any(map(math.isnan, found))
+    return {"normscope/spectral-norm/largest": math.nan if missing else max(found)} if found else {}
 
 
 def _mean(values: Iterable[float]) -> float:

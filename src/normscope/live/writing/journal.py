@@ -24,6 +24,7 @@ from normscope.live.writing.journal_entries import (
     RateChanges,
     Record,
     Scalars,
+    SpectralRows,
 )
 from normscope.live.writing.network_rows import write_network
 from normscope.live.writing.outbox import TIMEOUT, Outbox
@@ -31,6 +32,7 @@ from normscope.live.writing.record_rows import SettingChanges, stack, weight_row
 from normscope.live.writing.resuming import Rewind, rewind, write_alarms
 from normscope.live.writing.thinning import Lost, Thinning
 from normscope.run import Run, ScalarRow
+from normscope.weights.live_spectra import write_live
 from normscope.weights.tensor_rows import add_tensors
 from normscope.writer_lock import WriterLock
 
@@ -174,8 +176,14 @@ class Journal:
                 run.write(replace(row, stage=self.stage) for row in entry.rows)
             elif isinstance(entry, NetworkRows):
                 write_network(run, entry, self.stage)
+            elif isinstance(entry, SpectralRows):
+                self._write_spectra(run, entry)
             elif isinstance(entry, Note):
                 run.set_meta(entry.key, entry.text)
+
+    def _write_spectra(self, run: Run, entry: SpectralRows) -> None:
+        ids = [self._all_ids[name] for name in entry.names]
+        write_live(run, [replace(row, tensor=ids[row.tensor], stage=self.stage) for row in entry.rows])
 
     def _counted(self, entry: Rewind) -> Rewind:
         return entry if entry.sumsq is None else Rewind(entry.step, entry.sumsq[self._kept])
@@ -216,6 +224,7 @@ class Journal:
     def _write_header(self, run: Run) -> None:
         parameters = self.inventory.parameters
         rows = add_tensors(run, parameters, tied_names(parameters))
+        self._all_ids = {row.name: row.id for row in rows}
         ids = np.array([row.id for row in rows], dtype=np.int64)
         counted = np.flatnonzero([row.tied_to is None for row in rows])
         self._kept = counted[np.argsort(ids[counted])]  # in the order of the ids

@@ -14,7 +14,7 @@ from normscope.live.alarms.alarms import Alarm
 from normscope.live.alarms.record_summary import ForwardLook
 from normscope.live.model.sharding import ParameterInfo
 from normscope.live.writing.resuming import Rewind
-from normscope.rows import ActivationRow, AttentionRow, HeadRow, RateRow, SaturationRow
+from normscope.rows import ActivationRow, AttentionRow, HeadRow, RateRow, SaturationRow, SpectrumRow
 
 Array = NDArray[np.float64]
 
@@ -104,6 +104,15 @@ class NetworkRows:
 
 
 @dataclass(frozen=True)
+class SpectralRows:
+    """Spectral norms at one step; the `tensor` of a row is its position among the parameters, `names`."""
+
+    step: int
+    rows: Sequence[SpectrumRow]
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Note:
     """A remark that is kept in the run's metadata."""
 
@@ -122,4 +131,6 @@ class ParameterInventory:
     """The classes of the optimizers, on all ranks."""
 
 
-JournalEntry = Record | Rewind | Scalars | RateChanges | NetworkRows | Alarm | Note | ParameterInventory
+JournalEntry = (
+    Record | Rewind | Scalars | RateChanges | NetworkRows | SpectralRows | Alarm | Note | ParameterInventory
+)

@@ -20,6 +20,7 @@ from normscope.remarks import BREAKS, Abandoned, read_abandoned, write_abandoned
 from normscope.rows import LIVE_PROBES, step_key
 from normscope.run import Run, TensorRow
 from normscope.run_schema import BOTH, CLEAR_APPLIED, LIVE_ROWS, SAME
+from normscope.weights.live_spectra import delete_live_spectra
 from normscope.words import some
 
 RESUMED = "monitor.resumed"
@@ -87,6 +88,7 @@ def delete_live_after(run: Run, step: int, stage: str = "") -> tuple[int, int]:
         run.delete_rows(table, after, (stage, step))
     for table in NETWORK_TABLES:
         run.delete_rows(table, after, where)
+    delete_live_spectra(run, step or -1, stage)
     for known in _probed_after(run, step or -1, stage):
         delete_probe(run, known, stage)
     return found

@@ -75,6 +75,13 @@ def inferred_config(place: ModelPlace, shapes: Callable[[], Shapes] | None = Non
 
 def _unnamed(place: ModelPlace) -> Mapping[str, Any] | None:
     """The content of a config.json that does not name its family; None if it does, or cannot be read."""
+    found = config_document(place)
+    named = found is None or found.get("model_type") or found.get("auto_map")
+    return None if named else found
+
+
+def config_document(place: ModelPlace) -> Mapping[str, Any] | None:
+    """The content of a config.json, as it is; None if there is none that can be read."""
     if place.gguf:
         return None
     try:
@@ -82,8 +89,7 @@ def _unnamed(place: ModelPlace) -> Mapping[str, Any] | None:
         found = json.loads(path.read_text("utf-8"))
     except Exception:  # transformers will say what is wrong
         return None
-    named = not isinstance(found, dict) or found.get("model_type") or found.get("auto_map")
-    return None if named else found
+    return found if isinstance(found, dict) else None
 
 
 def _downloaded(place: ModelPlace) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from normscope.errors import SeriesError, UsageError
-from normscope.option_checks import check_integer, check_kind
+from normscope.option_checks import check_integer, check_kind, check_number
 from normscope.table import Table
 from normscope.theory.dynamics.dynamics import Equilibrium, one_step_angle
 from normscope.theory.dynamics.group_drive import group_drive
@@ -23,6 +23,7 @@ from normscope.theory.forecasts.group_outlook import joint_equilibrium, outlooks
 from normscope.theory.forecasts.past import Past
 from normscope.theory.forecasts.possible_values import after_zeros, limits
 from normscope.theory.forecasts.rate_sources import KnownRates, is_norm, known_rates, recorded_groups
+from normscope.theory.forecasts.threshold import REACH, crossing, crossing_sentences
 from normscope.theory.forecasts.training_plan import DEFAULT_MOMENTUM, Plan, main_group, out_of_range
 from normscope.theory.laws.growth import MIN_POINTS, fit_series
 from normscope.theory.laws.laws import Array
@@ -37,17 +38,20 @@ _UNKNOWN_SCALING = 1 / 3  # of a change of the rate: how uncertain the logarithm
 
 def forecast(
     source: Source,
-    to: int,
+    to: int | None = None,
     plan: Plan = Plan(),
     *,
+    threshold: float | None = None,
     measure: str | None = None,
     scope: str | None = None,
     stage: str | None = None,
     since: int = 0,
     until: int | None = None,
 ) -> Forecast:
-    """Forecast the norm at step `to`.
+    """Forecast the norm, or another measure, at step `to`.
 
+    With `threshold`, `crossing` says when that value is passed; `to` may then be left out, and is three times
+    the last step.
     `source`, `measure`, `scope`, `stage`, `since` and `until` are as in `series`. If learning rate and
     weight decay are recorded or given by `plan`, the norm recursion of each parameter group is one of the
     candidates; the others are local trends, the growth laws and the last value. Each predicts later points
@@ -60,6 +64,10 @@ def forecast(
     (True, True)
     """
     check_kind("plan", plan, Plan)
+    if to is None and threshold is None:
+        raise UsageError("give the step to forecast (to), a threshold, or both")
+    if threshold is not None:
+        threshold = check_number("threshold", threshold)
     selection = Selection(measure, "total", scope, stage, since, until)
     with opened_run(source) as run:
         series = load_one(run or source, selection, MIN_POINTS)
@@ -70,8 +78,15 @@ def forecast(
                 "leave them out, or forecast the norm"
             )
         groups, notes = recorded_groups(run or source, series, scope, stage) if steered else ((), ())
-    found = forecast_series(series, to, plan, groups)
-    return replace(found, notes=(*found.notes, *notes))
+    found = forecast_series(series, REACH * max(series.steps.tolist()) if to is None else to, plan, groups)
+    found = replace(found, notes=(*found.notes, *notes))
+    return found if threshold is None else _with_crossing(found, threshold)
+
+
+def _with_crossing(found: Forecast, threshold: float) -> Forecast:
+    found = replace(found, crossing=crossing(found, threshold))
+    first, *others = found.sentences
+    return replace(found, sentences=(first, *crossing_sentences(found), *others))
 
 
 def forecast_series(

@@ -8,6 +8,7 @@ from normscope.remarks import Finding
 from normscope.table import Table, Tabular
 from normscope.theory.dynamics.dynamics import Equilibrium
 from normscope.theory.forecasts.group_outlook import GroupOutlook
+from normscope.theory.forecasts.threshold import ThresholdCrossing
 from normscope.theory.measures.time_series import Series
 
 
@@ -23,7 +24,7 @@ class Forecast(Tabular):
     on, `curve` is the table of later steps, `groups` the parameter groups if their rates are known. `drive`
     is what the gradients add to ρ² per η² and step in the largest group; `equilibrium` is where that
     balances weight decay, `angle_one_step` the angle between the parameters before and after one step there.
-    `scope` and `findings` are as in `GrowthFit`.
+    `scope` and `findings` are as in `GrowthFit`. `crossing` says when a threshold is passed.
 
     >>> import normscope as ns
     >>> ahead = ns.forecast("t5-base", 600_000)
@@ -57,6 +58,7 @@ class Forecast(Tabular):
     findings: tuple[Finding, ...] = ()
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    crossing: ThresholdCrossing | None = None
 
     @property
     def table(self) -> Table:

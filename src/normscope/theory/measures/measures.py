@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope._spectrum_rows import LARGEST_MEASURES
 from normscope.anatomy import Place, in_scope, scope_used
 from normscope.errors import RunFileError, UsageError
 from normscope.run import Run, TensorRow
@@ -48,7 +49,7 @@ def run_series(
         grouped = group(run, by=by, scope=scope, stage=stage)
         table = _Columns(grouped.steps, grouped.groups, grouped.measure(measure), grouped.scope)
     elif measure in run.measure_names():
-        table = _recorded_by_plugin(run, measure, by, scope, stage_of(run, stage))
+        table = _recorded_by_plugin(run, measure, by, scope, stage)
     else:
         raise _unknown_measure(run, measure)
     found = []
@@ -80,15 +81,19 @@ class _Columns:
     scope: str
 
 
-def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str) -> _Columns:
-    """Means of a plugin's values over the tensors of each group; NaN where one of them has no value.
+def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str | None) -> _Columns:
+    """Means of recorded values over the tensors of each group; NaN where one of them has no value.
 
-    Tensors that the plugin never measured in this stage (a measure of matrices leaves out vectors) are
-    not part of the group.
+    Of measures of attention heads, the largest.
+
+    Tensors that were never measured in this stage (a measure of matrices leaves out vectors) are
+    not part of the group. A training of the lab may have recorded a measure and no weight statistics.
     """
+    alone = not run.stages() and not stage
+    stage = "" if alone else stage_of(run, stage)
     rows = run.query("SELECT step, tensor, value FROM measure WHERE stage = ? AND name = ?", (stage, measure))
     measured = {tensor for _, tensor, value in rows if value is not None}
-    everything = _measured(run, stage)
+    everything = [row for row in run.tensors() if row.tied_to is None] if alone else _measured(run, stage)
     tensors = [tensor for tensor in tensors_in_scope(everything, scope) if tensor.id in measured]
     names = _group_names(by, tensors)
     table = np.array(rows, dtype=np.float64).reshape(-1, 3)
@@ -99,8 +104,11 @@ def _recorded_by_plugin(run: Run, measure: str, by: str, scope: str, stage: str)
     values = np.full((len(steps), len(ids)), np.nan)
     values[row, [column[int(tensor)] for tensor in table[kept, 1]]] = table[kept, 2]
     index = np.array([groups.index(name) for name in names], dtype=np.int64)
-    means = _add(values, index, len(groups)) / np.bincount(index, None, len(groups))
-    return _Columns(steps, groups, means, scope_of(everything, scope))
+    if measure in LARGEST_MEASURES:
+        found = np.stack([values[:, index == i].max(axis=1) for i in range(len(groups))], axis=1)
+    else:
+        found = _add(values, index, len(groups)) / np.bincount(index, None, len(groups))
+    return _Columns(steps, groups, found, scope_of(everything, scope))
 
 
 def group(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from normscope.anatomy import in_body, unknown_tensors
-from normscope.remarks import Finding, LeftOut, unsound_sentence
+from normscope.remarks import UNCOUNTED, Finding, LeftOut, unsound_sentence
 from normscope.run import Run, TensorRow
 from normscope.run_files.gone_checkpoints import another_start, two_starts, uncompared
 from normscope.run_files.recorded_columns import recorded
@@ -66,7 +66,7 @@ class Summary:
     """The contents of a run file; `warnings` are sentences for the user.
 
     `headlines` are what must not be missed: constants that hold much of the norm, an unsound series,
-    several networks in one sum, checkpoints that are left out.
+    several networks in one sum, checkpoints and quantised weights that are left out.
     """
 
     run: str
@@ -106,6 +106,7 @@ def _summarise(run: Run) -> Summary:
     large, small = _constants(run, counted, sumsq)
     remarks = [*uncompared(run), *_networks(components), *_left_out_sentences(left_out)]
     unsound = unsound_sentence(findings)
+    uncounted = [note for note in run.meta.get("notes", []) if UNCOUNTED in note]
     return Summary(
         run=str(run.path),
         source=str(run.meta.get("source", "")),
@@ -122,7 +123,7 @@ def _summarise(run: Run) -> Summary:
         skipped_tensors=tuple(SkippedTensor(name, reason) for name, reason in run.skipped().items()),
         left_out=tuple(left_out),
         findings=tuple(findings),
-        headlines=(*large, *([unsound] if unsound else []), *remarks),
+        headlines=(*large, *uncounted, *([unsound] if unsound else []), *remarks),
         warnings=(*large, *remarks, *_warnings(run, unknown, unknown_share, nonfinite), *small),
     )
 

@@ -193,7 +193,7 @@ def _existing(source: str | Path) -> Path:
 
 def _of_run(run: Run, selection: Selection) -> list[Series]:
     measure = selection.measure or "norm"
-    if has_only_norms(run):
+    if has_only_norms(run) and selection.measure not in run.measure_names():
         refuse_weight_options(run, selection.measure, selection.by, selection.stage)
         scope = selection.scope or recorded_scopes(run)[0]
         norm = recorded_norm(run, scope)

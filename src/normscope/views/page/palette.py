@@ -8,6 +8,7 @@ colour blindness.
 from __future__ import annotations
 
 INK = "@ink"
+GROUND = "@panel"
 MUTED = "@muted"
 ACCENT = "@accent"
 BAND = "@band"

@@ -20,6 +20,7 @@ from normscope.theory.laws.growth import GrowthFit
 from normscope.theory.laws.wording import doubt_sentences
 from normscope.theory.measures.series_set import SeriesSet, series
 from normscope.theory.measures.time_series import Series
+from normscope.theory.spectra.spectral_history import history, recorded_histories
 from normscope.views.figures import (
     audit,
     backtest,
@@ -32,6 +33,7 @@ from normscope.views.figures import (
     training,
 )
 from normscope.views.figures.network import effects
+from normscope.views.figures.spectra.spectra_section import spectral_figures
 from normscope.views.figures.sweep import cells, sweep_map
 from normscope.views.page.formatting import count, plural, span
 from normscope.views.page.page_parts import FigureSpec
@@ -84,18 +86,33 @@ def of_series_set(found: SeriesSet) -> Drawing:
 
 
 def of_run(run: Run) -> Drawing:
-    """The norm of a run and what growth does; of a run with several stages, one line per stage."""
+    """The norm of a run, what growth does and its spectra; of several stages, one line per stage."""
     stages = run.stages()
     norms = [series(run, stage=stage)[0] for stage in stages] if stages else [series(run)[0]]
     name = str(run.path)
     if len(norms) == 1:
         drawing = of_series(replace(norms[0], name=name))
         found = growth_effects(run, stages[0] if stages else "", norms[0])
-        return replace(drawing, figures=[*drawing.figures, *(effects.figures(found) if found else ())])
+        spectra = spectral_figures(recorded_histories(run, stages[0] if stages else ""))
+        more = [*(effects.figures(found) if found else ()), *spectra]
+        return replace(drawing, figures=[*drawing.figures, *more])
     named = [replace(one, name=stage or "(unnamed)") for one, stage in zip(norms, stages, strict=True)]
     scope = _joined(name, _scope_words(norms[0].scope), plural(len(stages), "stage"))
     warnings = [f"{one.name}: {warning}" for one in named for warning in one.warnings]
     return Drawing(scope, [groups.series_figure(named, "norm", "stage")], warnings)
+
+
+def of_spectra(found: Any) -> Drawing:
+    """The spectra of a series; of several stages, those of the last."""
+    if not found.rows:
+        raise UsageError("these spectra have no rows, so there is nothing to draw")
+    stage = found.rows[-1].stage
+    rows = [row for row in found.rows if row.stage == stage]
+    kinds = dict.fromkeys(row.kind for row in rows)
+    each = {kind: history(kind, rows, found.tensors) for kind in kinds}
+    steps = span([row.step for row in rows])
+    scope = _joined(f"spectra of the {', '.join(kinds)}", stage, steps)
+    return Drawing(scope, spectral_figures({kind: one for kind, one in each.items() if one}), found.notes[:3])
 
 
 def of_growth_fit(fit: GrowthFit) -> Drawing:

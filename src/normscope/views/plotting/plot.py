@@ -46,6 +46,7 @@ DRAWINGS: Mapping[str, Callable[[Any], Drawing]] = {
     "Series": drawings.of_series,
     "SeriesSet": drawings.of_series_set,
     "Similarity": network_drawings.of_similarity,
+    "Spectra": drawings.of_spectra,
     "SweepResult": drawings.of_sweep_result,
     "TrainResult": drawings.of_train_result,
 }
@@ -66,9 +67,9 @@ def plot(
 
     `result` is what `series`, `fit_growth`, `fit_groups`, `forecast`, `backtest`, `compare`, `norm_budget`,
     `saturation`, `heads`, `saturation_and_heads`, `layer_similarity`, `ablations`, `saturated_task`,
-    `homogeneity`, `looks_ahead`, `automaton`, `audit`, `train` or `sweep` returns. For a run, and for every
-    other source that `series` takes, the norm is drawn. The name of the file ends in .html, or, with the
-    extra `figures`, in .svg, .pdf or .png.
+    `homogeneity`, `looks_ahead`, `automaton`, `audit`, `spectrum`, `train` or `sweep` returns. For a run,
+    and for every other source that `series` takes, the norm is drawn. The name of the file ends in .html,
+    or, with the extra `figures`, in .svg, .pdf or .png.
 
     Some results have several figures: `show` chooses one, and the error for an unknown name lists them.
     `x_axis` scales the steps, `y_axis` the values; `width` is in pixels.

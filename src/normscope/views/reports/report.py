@@ -25,9 +25,11 @@ from normscope.theory.measures.series_sources import (
 from normscope.theory.measures.time_series import Series
 from normscope.theory.places.recorded_norms import has_only_norms, recorded_norm, recorded_scopes
 from normscope.theory.places.run_places import is_sweep
+from normscope.theory.spectral_fits import spectral_fits
 from normscope.theory.training_results import training_results
 from normscope.views.figures import budget, direction, forecast, groups, growth, measures, training
 from normscope.views.figures.network import effects, heads, saturation
+from normscope.views.figures.spectra import spectra_section
 from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.offline_file import check_place
 from normscope.views.page.page import provenance, write
@@ -156,6 +158,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         effects.section(run, name, results.norms),
         groups.section(layers, roles, results.layer_fits),
         direction.section(total, layers),
+        spectra_section.section(run, name, spectral_fits(run, name, results.fit)),
         *_budget(results),
         *_forecast(results),
         measures.section(run, name),

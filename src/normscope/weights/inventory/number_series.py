@@ -293,8 +293,6 @@ def _identity(values: Values) -> bool:
 
 
 def _pixels(values: Values) -> bool:
-    return values.size == 3 and any(
-        np.allclose(values.reshape(-1) / scale, known, atol=1e-3)
-        for known in _PIXELS
-        for scale in (1.0, 255.0)
-    )
+    if values.size != 3 or not np.isfinite(values).all():
+        return False
+    return any(np.allclose(values.reshape(-1) / s, known, atol=1e-3) for known in _PIXELS for s in (1, 255))

@@ -88,6 +88,7 @@ def _on_circles(table: Values, tolerance: float) -> bool:
     return any(_circle(*pair, tolerance) for pair in _pairings(table, table.shape[1] // 2 * 2))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _circle(x: Values, y: Values, tolerance: float) -> bool:
     """Whether (x − μ)² + (y − μ)² is one number; μ is 0 unless someone has normalised the table."""
     squares = x**2 + y**2

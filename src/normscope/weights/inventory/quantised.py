@@ -1,7 +1,7 @@
-"""Quantised weights, whose stored numbers are not the weights: they are refused, not measured.
+"""Quantised weights of layouts that no reader knows: they are refused, not measured.
 
-FP8, GPTQ, AWQ, bitsandbytes and MXFP4 store small numbers and, beside them, scales. The norm of such
-numbers, or of the scales alone, says nothing about the network. (GGUF's blocks are restored by its reader.)
+The norm of small numbers, or of the scales beside them, says nothing about the network. Known layouts are
+restored when a checkpoint is opened (`checkpoints/formats/quantised`): none of their parts is seen here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def refuse_quantised(checkpoint: Checkpoint, label: str, ignored: Callable[[str]
         kinds = dict.fromkeys(t.dtype for t in packed)
         raise CheckpointError(
             f"{label} contains quantised weights ({some([t.name for t in packed], 1)}; {', '.join(kinds)}): "
-            "the stored numbers are not the weights, and this version does not restore them. Scan the "
+            "the stored numbers are not the weights, and their layout is not known. Scan the "
             "checkpoint before quantisation, or one that was converted back to bfloat16 or float32."
         )
 

@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigvalsh
 
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
+
+COLUMNS = 2048  # columns that are widened to float64 at a time
 
 
 def gram_values(matrix: NDArray[np.floating]) -> WeightedValues:
     """All singular values of a finite matrix [m, n], in float64."""
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    rows = np.ascontiguousarray(wide, dtype=np.float64)
-    gram = rows @ rows.T
+    gram = _gram(matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T)
     energy = float(np.trace(gram))
-    eigenvalues = eigvalsh(gram, driver="evr", check_finite=False, overwrite_a=True)[::-1]
-    values = np.sqrt(np.maximum(eigenvalues, 0.0))
+    values = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0))
     side = len(values)
     return WeightedValues(values, np.ones(side), _errors(values), np.empty((0, side)), _shape(matrix), energy)
+
+
+def _gram(wide: NDArray[np.floating]) -> Array:
+    """W Wᵀ, some columns at a time, so that no copy of the whole is made in float64."""
+    gram = np.zeros((len(wide), len(wide)))
+    for first in range(0, wide.shape[1], COLUMNS):
+        columns = np.ascontiguousarray(wide[:, first : first + COLUMNS], dtype=np.float64)
+        gram += columns @ columns.T
+    return gram
 
 
 def _errors(values: Array) -> Array:

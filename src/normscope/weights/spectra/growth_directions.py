@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.weights.spectra.krylov_space import Block, KrylovSpace
+from normscope.weights.spectra.krylov_space import Block, KrylovSpace, scaled
 
 SETTLED = 0.05
 """Directions are settled when their residual is this share of the gap that keeps them apart from the rest."""
@@ -49,15 +49,13 @@ def leading_directions(matrix: NDArray[np.floating], count: int = 16, seed: int 
     """The `count` leading directions, fewer if the rank is lower; a space that repeated values leave open
     is arbitrary."""
     rows, columns = matrix.shape
-    wide = np.ascontiguousarray(matrix if rows <= columns else matrix.T, dtype=np.float32)
-    largest = float(np.abs(wide).max(initial=0.0))
-    if largest == 0:
+    wide, _ = scaled(matrix)
+    if not wide.any():
         return Directions(np.empty((rows, 0), np.float32), np.empty((columns, 0), np.float32))
-    wide = wide / np.float32(2.0 ** np.floor(np.log2(largest)))
     space = KrylovSpace(wide, seed)
     for products in range(1, MOST_PRODUCTS + 1):
         space.grow()
-        if space.exhausted or (products >= 4 and products % 2 == 0 and _settled(space, count)):
+        if space.exhausted or (products >= 6 and products % 3 == 0 and _settled(space, count)):
             break
     ritz = space.ritz()
     kept = min(count, int(np.sum(ritz.eigenvalues > 1e-10 * ritz.eigenvalues[0])))

@@ -7,17 +7,18 @@ vector also gives a Gauss quadrature of the density (stochastic Lanczos quadratu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr, svdvals
 
-from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues
+from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues, scaled
 from normscope.weights.spectra.spectral_figures import effective_rank
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
-CHECKED_EVERY = 4
+CHECKED_LATER = 4  # a check costs more the larger the space is: at 6, 8, 10, 12, 15, 18, 22, … products
+COMPARED = 4  # products between the two effective ranks that tell its bias
 CLOSE_TO_LARGEST, CLOSE_TO_ITSELF = 2e-3, 5e-3
 """A value counts by itself if its residual keeps it this close, in units of σ₁ and of σ; others describe
 the density."""
@@ -32,22 +33,23 @@ CHUNK = 256  # rows that are widened to float64 at a time
 class KrylovOptions:
     """How far to go: until the largest values and the effective rank are certain, or after `most` products.
 
-    Certain is: the `wanted` largest values within `tolerance` · σ₁, the effective rank within
-    `rank_tolerance`.
+    Certain is: σ₁ within `tolerance` · σ₁, the `wanted` largest values within that or `own_tolerance` of
+    themselves, the effective rank within `rank_tolerance`.
     """
 
     wanted: int = 8
     tolerance: float = 1e-6
+    own_tolerance: float = 5e-6
     rank_tolerance: float = 5e-3
     least: int = 6
-    most: int = 30
+    most: int = 60
     seed: int = 0
 
 
 def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = None) -> WeightedValues:
     """An estimate of the spectrum of a finite matrix [m, n], in float32; the same for the same seed."""
     options = options or KrylovOptions()
-    wide, scale = _scaled(matrix)
+    wide, scale = scaled(matrix)
     energy = float(np.einsum("ij,ij->", wide, wide, dtype=np.float64))
     shape = matrix.shape[0], matrix.shape[1]
     if energy == 0:
@@ -56,24 +58,16 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
     space = KrylovSpace(wide, options.seed)
     found, bias = _grown(space, energy, options)
     values = _refined(found, wide, space, options.wanted + MARGIN)
+    narrowed = matrix.dtype.itemsize > wide.dtype.itemsize
+    rounding = 2.0**-24 * float(np.sqrt(energy)) if narrowed else 0.0  # of each entry to float32
     return replace(
         values,
         values=values.values * scale,
-        errors=values.errors * scale,
+        errors=(values.errors + rounding) * scale,
         shape=shape,
         energy=energy * scale**2,
         bias=bias,
     )
-
-
-def _scaled(matrix: NDArray[np.floating]) -> tuple[Block, float]:
-    """The matrix with the larger side last, divided by a power of two so that squares stay in range."""
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    largest = float(max(wide.max(initial=0.0), -wide.min(initial=0.0)))
-    usual = largest == 0 or 1e-6 < largest < 1e6
-    scale = 1.0 if usual else float(2.0 ** np.floor(np.log2(largest)))
-    divided = wide if usual else wide / scale
-    return np.ascontiguousarray(divided, dtype=np.float32), scale
 
 
 def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[WeightedValues, float]:
@@ -82,25 +76,38 @@ def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[W
     The bias of a quadrature with k products falls about as 1/k², so it is about k / (2 · 4) times what the
     last four products have changed.
     """
-    before = float("nan")
+    ranks: dict[int, float] = {}
+    check = options.least
     for products in range(1, options.most + 1):
         space.grow()
         last = space.exhausted or products == options.most
-        if not last and (products < options.least or (products - options.least) % CHECKED_EVERY):
+        if not last and products < check:
             continue
+        check = products + max(2, products // CHECKED_LATER)
         ritz = space.ritz()
         found = _weighted(space, ritz, energy)
-        rank = effective_rank(found.values, found.weights)
-        bias = 0.0 if space.exhausted else abs(rank / before - 1) * products / (2 * CHECKED_EVERY)
-        before = rank
+        ranks[products] = effective_rank(found.values, found.weights)
+        bias = 0.0 if space.exhausted else _bias(ranks)
         if last or (bias <= options.rank_tolerance and _certain(ritz, options)):
             break
     return found, bias
 
 
+def _bias(ranks: Mapping[int, float]) -> float:
+    """The relative bias of the last effective rank; NaN if there is none to compare it with."""
+    products = max(ranks)
+    before = [other for other in ranks if other <= products - COMPARED]
+    if not before:
+        return float("nan")
+    change = abs(ranks[products] / ranks[max(before)] - 1)
+    return change * products / (2 * (products - max(before)))
+
+
 def _certain(ritz: RitzValues, options: KrylovOptions) -> bool:
     bounds = _errors(ritz, rounded=False)[: options.wanted]
-    return bool(np.all(bounds <= options.tolerance * np.sqrt(ritz.eigenvalues[0])))
+    values = np.sqrt(ritz.eigenvalues[: options.wanted])
+    near = np.maximum(options.own_tolerance * values, options.tolerance * values[0])
+    return bool(np.all(bounds <= near) and bounds[0] <= options.tolerance * values[0])
 
 
 def _weighted(space: KrylovSpace, ritz: RitzValues, energy: float) -> WeightedValues:
@@ -176,17 +183,20 @@ def _correction(values: Array, weights: Array, alone: int, energy: float) -> Arr
 def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int) -> WeightedValues:
     """All values again as ‖Wᵀ x‖, the largest of them in float64, without the rounding of W Wᵀ in float32.
 
-    The space of the largest vectors is good to 1e-6, which large values feel squared.
+    The space of the largest vectors is good to 1e-6, which large values feel squared. Values that are lost in
+    the rounding beside σ₁ stay uncertain.
     """
     ritz = space.ritz()
     values, errors = space.lengths(ritz), found.errors.copy()
-    count = min(wanted, int(np.isfinite(errors).sum()))
+    known = int(np.isfinite(errors).sum())
+    count = min(wanted, int(np.sum(values[:known] > NULL * values[0])))
     if count:
         values[:count] = _largest(wide, space.leading_vectors(ritz, count))
         mixed = np.minimum(1e-12 * values[0] ** 2 / np.maximum(values, 1e-300), 2e-6 * values[0])
         errors[:count] = (_errors(ritz, rounded=False) + mixed + 1e-9 * values[0])[:count]
-    order = np.argsort(-values, kind="stable")
-    order[:count] = np.arange(count)
+        errors[:known] += _unseen_copies(values[:known], ritz.residuals[:known], len(space.starts))
+        values[count:] = np.minimum(values[count:], values[count - 1])
+    order = np.concatenate([np.arange(count), count + np.argsort(-values[count:], kind="stable")])
     return replace(
         found,
         values=values[order],
@@ -196,10 +206,24 @@ def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int
     )
 
 
+def _unseen_copies(values: Array, residuals: Array, block: int) -> Array:
+    """What is added to the errors of values of which there may be more copies than a block can see.
+
+    The space has a mixture of them, so its values are anywhere in the cluster: as wide as what is seen of it,
+    and as the residuals.
+    """
+    first, added = _before_copies(values, block), np.zeros(len(values))
+    if first < len(values):
+        copies = values[first:]
+        width = copies[0] - copies[block - 1]
+        added[first:] = width + residuals[first:].max() / np.maximum(2 * copies, 1e-300)
+    return added
+
+
 def _largest(wide: Block, vectors: Block) -> Array:
     """The singular values of W projected onto the space of these vectors, in float64."""
-    basis = qr(vectors.astype(np.float64), mode="economic", check_finite=False)[0]
+    basis = np.linalg.qr(vectors.astype(np.float64))[0]
     images = np.zeros((wide.shape[1], basis.shape[1]))
     for first in range(0, len(wide), CHUNK):
         images += wide[first : first + CHUNK].astype(np.float64).T @ basis[first : first + CHUNK]
-    return np.asarray(svdvals(images, check_finite=False), np.float64)
+    return np.asarray(np.linalg.svd(images, compute_uv=False), np.float64)

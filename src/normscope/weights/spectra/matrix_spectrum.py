@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,9 @@ from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
 EXACT_SIDE = 1536
 """Up to this smaller side all singular values are computed: the Gram matrix costs less than a second."""
+UNRESOLVED = 1e-3  # of σ₁: float32 products do not tell values below from each other
+MEAN = 0.8  # of their root mean square, which is all that is known of them; 0.85 if they are square noise
+ROUNDING = 1e-6  # of any estimate, by float32
 SHARES = np.linspace(0.0, 1.0, 65)
 
 
@@ -132,10 +135,10 @@ def _figures(
         errors,
         float(np.sqrt(values.energy)),
         values.stable_rank,
-        _rank(values),
-        Figure(*values.estimate(nuclear_norm)),
-        Figure(*values.estimate(directions(0.5))),
-        Figure(*values.estimate(directions(0.9))),
+        _figure(values, effective_rank),
+        _figure(values, nuclear_norm),
+        _figure(values, directions(0.5)),
+        _figure(values, directions(0.9)),
         condition_number(values.values, max(values.shape)) if values.exact else None,
         _quantiles(values),
         fit_bulk(values),
@@ -152,10 +155,14 @@ def _check(matrix: NDArray[np.floating]) -> None:
         raise MatrixError(f"{wrong:,} of its {matrix.size:,} entries are NaN or infinite")
 
 
-def _rank(values: WeightedValues) -> Figure:
-    """The effective rank with the spread of the random starts, and what all of them have in common."""
-    rank, error = values.estimate(effective_rank)
-    return Figure(rank, float(np.hypot(error, values.bias * rank)))
+def _figure(values: WeightedValues, figure: Callable[[Array, Array], float]) -> Figure:
+    """A figure with the spread of the random starts, what all of them have in common, and rounding."""
+    value, spread = values.estimate(figure)
+    if values.exact:
+        return Figure(value)
+    narrower = np.where(values.values > UNRESOLVED * values.values[0], values.values, MEAN * values.values)
+    lost = abs(figure(narrower, values.weights) - value)
+    return Figure(value, float(np.sqrt(spread**2 + (values.bias * value) ** 2 + lost**2)) + ROUNDING * value)
 
 
 def _quantiles(values: WeightedValues) -> Array:

@@ -33,6 +33,12 @@ def number_of_parts(row: TensorRow) -> int:
     return row.shape[0] if _is_stack(row) else 1
 
 
+def number_of_places(row: TensorRow) -> int:
+    """How many matrices are taken together in a spectrum: one for each place of a convolution's kernel."""
+    convolution = len(row.shape) > 2 and not _is_stack(row) and _is_convolution(row.shape)
+    return math.prod(row.shape[2:]) if convolution else 1
+
+
 def matrices(row: TensorRow, values: Matrix, part: int) -> list[Matrix]:
     """The matrices of one part of a tensor; several are the slices of a convolution."""
     if values.ndim == 2:

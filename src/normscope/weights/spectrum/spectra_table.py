@@ -10,6 +10,7 @@ from typing import Any
 from normscope.anatomy import Place
 from normscope.rows import SpectrumRow
 from normscope.run import TensorRow
+from normscope.weights.spectrum.head_tasks import HEAD_KINDS
 from normscope.weights.spectrum.spectrum import Spectra
 from normscope.words import by_layer
 
@@ -24,6 +25,8 @@ SHOWN = {
     "effective rank": "effective_rank",
     "α": "alpha",
 }
+HEADS = {"σ₁": "spectral_norm", "stable rank": "stable_rank", "effective rank": "effective_rank"}
+MORE = dict.fromkeys(("update", "growth"), ("in old directions", "by chance")) | {"qk": ("logits up to",)}
 CHANGES = {"σ₁": "spectral_norm", "directions 50 %": "directions_half", "90 %": "directions_most"}
 
 
@@ -51,9 +54,9 @@ def _table(found: Spectra, by: str, kind: str, stage: str, step: int) -> Spectra
         if (row.kind, row.stage, row.step) == (kind, stage, step):
             groups.setdefault(GROUPS[by](tensors[row.tensor]), []).append(row)
     names = list(groups) if by == "tensor" else by_layer(groups)
-    shown = SHOWN if kind == "weights" else CHANGES
-    columns = [by, "matrices", "largest σ₁", *(f"mean {name}" for name in shown)]
-    columns += [] if kind == "weights" else ["in old directions", "by chance"]
+    shown = SHOWN if kind == "weights" else HEADS if kind in HEAD_KINDS else CHANGES
+    counted = "heads" if kind in HEAD_KINDS else "matrices"
+    columns = [by, counted, "largest σ₁", *(f"mean {name}" for name in shown), *MORE.get(kind, ())]
     rows = [[name, len(groups[name]), *_figures(groups[name], kind, shown)] for name in names]
     where = f"{stage}, step {step}" if stage else f"step {step}"
     return SpectraTable(f"spectra of the {kind}, {where}", columns, rows)
@@ -62,8 +65,12 @@ def _table(found: Spectra, by: str, kind: str, stage: str, step: int) -> Spectra
 def _figures(rows: list[SpectrumRow], kind: str, shown: Mapping[str, str]) -> list[float | None]:
     largest = max((row.spectral_norm for row in rows if row.spectral_norm is not None), default=None)
     means = [_mean(getattr(row, column) for row in rows) for column in shown.values()]
-    if kind == "weights":
+    if kind not in MORE:
         return [largest, *means]
+    if kind == "qk":
+        bounds = [(row.detail or {}).get("logit_bound") for row in rows]
+        known = [float(bound) for bound in bounds if bound is not None]
+        return [largest, *means, max(known) if len(known) == len(bounds) else None]
     shares = [(row.detail or {}).get("old") or {} for row in rows]
     return [largest, *means, *(_mean(share.get(name) for share in shares) for name in ("both", "by_chance"))]
 

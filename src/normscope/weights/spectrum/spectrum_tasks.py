@@ -1,6 +1,7 @@
 """What is still to be measured of each tensor, and measuring it along the checkpoints, in order.
 
-Of one tensor, θ₀, θ′ and θ are in memory at a time, in float32.
+Of one tensor, θ and one change are in memory at a time, in float32: what a change is measured from is
+read again, and the change takes its place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from normscope.checkpoints.arrays import read_tensor
 from normscope.errors import MatrixError
 from normscope.rows import SpectrumRow
 from normscope.run import NO_PREVIOUS, Run, TensorRow
+from normscope.weights.live_spectra import LIVE
 from normscope.weights.scan.plugin_measures import MeasuredStage
 from normscope.weights.spectra.growth_directions import Directions, leading_directions, old_shares
 from normscope.weights.spectra.matrix_spectrum import (
@@ -39,51 +41,70 @@ class SpectrumTask:
     wanted: Mapping[int, Sequence[str]]
     options: SpectrumOptions
 
+    @property
+    def step_cost(self) -> int:
+        """Elements of one checkpoint."""
+        return self.row.numel
+
+    @property
+    def cost(self) -> int:
+        """Elements to measure."""
+        return self.step_cost * len(self.wanted)
+
     def measure(self) -> Iterator[list[SpectrumRow]]:
         """The rows of one checkpoint after another."""
-        first = self._read(0) if any(GROWTH in kinds for kinds in self.wanted.values()) else None
-        before: tuple[int, Matrix] | None = None
+        known = _KnownDirections(self.options.krylov.seed)
+        steps = self.stage.steps
         for i, kinds in sorted(self.wanted.items()):
             now = self._read(i)
-            previous = before[1] if before and before[0] == i - 1 else None
-            if UPDATE in kinds and previous is None:
-                previous = self._read(i - 1)
-            origins = {WEIGHTS: None, UPDATE: previous, GROWTH: first}
-            yield [
-                self._row(i, kind, part, now, origins[kind])
-                for kind in kinds
-                for part in range(number_of_parts(self.row))
-            ]
-            before = i, now
+            known.keep_only(steps[0], steps[max(i - 1, 0)])
+            yield [row for kind in kinds for row in self._rows(i, kind, now, known)]
 
     def _read(self, i: int) -> NDArray[np.float32]:
+        """A tensor in new memory, which a change may take the place of."""
         values = read_tensor(self.stage.checkpoints[i], self.row.name)
         return np.asarray(values.float().numpy(), dtype=np.float32)
 
-    def _row(self, i: int, kind: str, part: int, now: Matrix, origin: Matrix | None) -> SpectrumRow:
-        number = part if number_of_parts(self.row) > 1 else -1
-        steps = self.stage.steps
+    def _rows(self, i: int, kind: str, now: Matrix, known: _KnownDirections) -> list[SpectrumRow]:
+        """The parts of a tensor at one checkpoint."""
+        number, steps = number_of_parts(self.row), self.stage.steps
         earlier = reference_step(kind, i, steps)
-        place = MatrixPlace(steps[i], kind, self.row.id, earlier, number, self.stage.name)
+        origin = None if kind == WEIGHTS else self._read(steps.index(earlier))
+        return [
+            self._row(
+                MatrixPlace(
+                    steps[i], kind, self.row.id, earlier, part if number > 1 else -1, self.stage.name
+                ),
+                part,
+                now,
+                origin,
+                known,
+            )
+            for part in range(number)
+        ]
+
+    def _row(
+        self, place: MatrixPlace, part: int, now: Matrix, origin: Matrix | None, known: _KnownDirections
+    ) -> SpectrumRow:
         try:
-            return self._measured(place, part, now, origin)
+            return self._measured(place, part, now, origin, known)
         except MatrixError as error:
             return unmeasured_row(place, str(error))
 
-    def _measured(self, place: MatrixPlace, part: int, now: Matrix, origin: Matrix | None) -> SpectrumRow:
+    def _measured(
+        self, place: MatrixPlace, part: int, now: Matrix, origin: Matrix | None, known: _KnownDirections
+    ) -> SpectrumRow:
         current = matrices(self.row, now, part)
         if origin is None:
             return spectrum_row(place, self._spectrum(current), {})
         old = matrices(self.row, origin, part)
-        changes = [a - b for a, b in zip(current, old, strict=True)]
+        directions = {}
+        if len(current) == 1:
+            directions["old"] = known.of(old[0], place.prev_step, part)
+            directions["same"] = known.of(current[0], place.step, part)
+        changes = [np.subtract(a, b, out=b) for a, b in zip(current, old, strict=True)]
         found = self._spectrum(changes)
-        if len(current) > 1:
-            return spectrum_row(place, found, {})
-        shares = {
-            name: old_shares(changes[0], self._directions(each))
-            for name, each in (("old", old[0]), ("same", current[0]))
-            if np.isfinite(each).all()
-        }
+        shares = {name: old_shares(changes[0], each) for name, each in directions.items() if each}
         return spectrum_row(place, found, shares)
 
     def _spectrum(self, several: Sequence[Matrix]) -> MatrixSpectrum:
@@ -91,8 +112,24 @@ class SpectrumTask:
             return matrix_spectrum(several[0], self.options)
         return pooled_spectrum(several, self.options)
 
-    def _directions(self, matrix: Matrix) -> Directions:
-        return leading_directions(matrix, seed=self.options.krylov.seed)
+
+class _KnownDirections:
+    """The leading directions of a tensor at steps that are needed again: none are measured twice."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._found: dict[tuple[int, int], Directions | None] = {}
+
+    def of(self, matrix: Matrix, step: int, part: int) -> Directions | None:
+        """Those of a matrix; None if it is not finite."""
+        if (step, part) not in self._found:
+            finite = bool(np.isfinite(matrix).all())
+            self._found[step, part] = leading_directions(matrix, seed=self._seed) if finite else None
+        return self._found[step, part]
+
+    def keep_only(self, *steps: int) -> None:
+        """Forget those of other steps."""
+        self._found = {key: each for key, each in self._found.items() if key[0] in steps}
 
 
 def reference_step(kind: str, i: int, steps: Sequence[int]) -> int:
@@ -110,7 +147,7 @@ def missing_tasks(
     options: SpectrumOptions,
 ) -> list[SpectrumTask]:
     """The tensors with spectra that the run file does not have yet, or of another comparison."""
-    sql = "SELECT kind, step, tensor, prev_step FROM spectrum WHERE stage = ?"
+    sql = f"SELECT kind, step, tensor, prev_step FROM spectrum WHERE stage = ? AND NOT {LIVE}"
     done = set(run.query(sql, (stage.name,)))
     tasks = []
     for row in rows:

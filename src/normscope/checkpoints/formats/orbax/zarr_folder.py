@@ -30,6 +30,7 @@ class ZarrFolder(File):
         self._in_store = MANIFEST in folder.names()
         self._drivers: dict[str, str] = {}
         self._context: Any = None
+        self._beside: dict[str, File] = {}
         self._listed = _listed(folder)
         self.size = sum(size for _, size, _ in self._listed)
         # Last: if the folder cannot be listed, no server may be left running.
@@ -44,6 +45,12 @@ class ZarrFolder(File):
         spec = {"driver": self._drivers[name], "kvstore": self._kvstore(f"{name}/")}
         tensorstore = _tensorstore()
         return tensorstore.open(spec, context=self._shared_context(), read=True, open=True).result()
+
+    def beside(self, name: str) -> File | None:
+        """A file in the folder beside the arrays, kept open until `close`; None if there is none."""
+        if name not in self._beside and name in self._folder.names():
+            self._beside[name] = self._folder.file(name)
+        return self._beside.get(name)
 
     def check_unpacked(self, name: str, nbytes: int) -> None:
         """Refuse an array of which more would be unpacked at once than its files can hold."""
@@ -74,7 +81,9 @@ class ZarrFolder(File):
         return "" if file is None else file.digest
 
     def close(self) -> None:
-        """Stop the server, if there is one."""
+        """Close the files beside the arrays, and stop the server, if there is one."""
+        for file in self._beside.values():
+            file.close()
         if self._served is not None:
             self._served.close()
 

@@ -17,6 +17,19 @@ from normscope.checkpoints.base import ITEM_SIZES, Checkpoint, File, Folder, Ten
 from normscope.checkpoints.extents import ByteRange, Extent, Extras, TableCheckpoint, read_step
 from normscope.checkpoints.formats.model_entries import no_parameters
 from normscope.checkpoints.formats.tensorflow.leveldb import is_sorted_table, read_sorted_table
+from normscope.checkpoints.formats.tensorflow.object_graph import (
+    COPY,
+    GRAPH_KEY,
+    LARGEST_GRAPH,
+    NUMBERED,
+    NUMBERS_NOTE,
+    copies,
+    full_names,
+    is_model_of_optimizer,
+    meaningful_names,
+    stored_text,
+    variables_of,
+)
 from normscope.checkpoints.formats.tensorflow.ordered_code import slice_key
 from normscope.checkpoints.formats.tensorflow.protobuf import integer_field, message_field, read_message
 from normscope.checkpoints.formats.tiles import Tile, join_tiles
@@ -41,6 +54,7 @@ _SLOT = re.compile(
     r"|/(adam|lamb|adagrad)_[mv]|/ExponentialMovingAverage|^beta[12]_power|(^|/)optimizer/.*|.*/\.OPTIMIZER_SLOT/.*"
     r"|^_?(optimizer|keras_api/metrics)/.*)$"
 )
+_STEP = re.compile(r"global_step$|^(?:.*/)?_?optimizer/_?iter(?:ation)?s?$")
 _BOOKKEEPING = re.compile(r"^(save_counter|_CHECKPOINTABLE_OBJECT_GRAPH|learning_rate)(/|$)|/?global_step$")
 
 
@@ -54,6 +68,7 @@ class _BundleEntry:
     offset: int
     size: int
     slices: tuple[tuple[tuple[int, int], ...], ...]
+    checksum: int
 
     @property
     def is_integer(self) -> bool:
@@ -77,6 +92,11 @@ def open_bundle(folder: Folder, index_name: str) -> Checkpoint:
         ) from None
 
 
+def open_saved_model(folder: Folder) -> Checkpoint:
+    """Open the variables of a SavedModel; its graph is not read."""
+    return open_bundle(*variables_of(folder))
+
+
 class _BundleReader:
     """Turns the entries of an index into a table of tensors."""
 
@@ -96,13 +116,15 @@ class _BundleReader:
         extents: dict[str, Extent] = {}
         skipped: dict[str, str] = {}
         step = None
-        for key, value in self.table.items():
-            if key[:1] == b"\0":
-                continue  # a slice, found through its variable
-            name, entry = key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE), _read_entry(value)
-            if name.endswith("global_step") and entry.is_integer:
+        entries = self._entries()
+        graph = self._full_names()
+        names = meaningful_names(entries, graph)
+        twice = copies({name: _mark(entry) for name, (_, entry) in entries.items()}) if graph else set()
+        for path, (key, entry) in entries.items():
+            name = names[path]
+            if _STEP.search(path) and entry.is_integer:
                 step = read_step(self._span(entry), entry.size)
-            if reason := _reason(name, entry):
+            if reason := COPY if path in twice else _reason(path, entry):
                 skipped[name] = reason
                 continue
             dtype = _DTYPES[entry.dtype]
@@ -113,7 +135,26 @@ class _BundleReader:
         if not tensors:
             raise no_parameters(self.index.name, skipped)
         files = [self.index, *self.files.values()]
-        return TableCheckpoint("tensorflow", files, tensors, extents, Extras(skipped, step))
+        notes = (NUMBERS_NOTE,) if any(map(NUMBERED.fullmatch, tensors)) else ()
+        return TableCheckpoint("tensorflow", files, tensors, extents, Extras(skipped, step, notes))
+
+    def _entries(self) -> dict[str, tuple[bytes, _BundleEntry]]:
+        """Path → key and entry of each variable; slices are found through their variables."""
+        whole = ((key, value) for key, value in self.table.items() if key[:1] != b"\0")
+        return {
+            key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE): (key, _read_entry(value))
+            for key, value in whole
+        }
+
+    def _full_names(self) -> dict[str, str]:
+        """What variables were called in TensorFlow, by their paths, if the checkpoint says so."""
+        if GRAPH_KEY not in self.table:
+            return {}
+        entry = _read_entry(self.table[GRAPH_KEY])
+        if entry.size > LARGEST_GRAPH:
+            return {}
+        found = full_names(stored_text(bytes(self._span(entry).read(0, entry.size))))
+        return {key.removesuffix(_ATTRIBUTE): name for key, name in found.items()}
 
     def _extent(self, key: bytes, entry: _BundleEntry, dtype: str) -> Extent:
         width = ITEM_SIZES[dtype]
@@ -153,13 +194,18 @@ class _BundleReader:
 
 
 def _reason(name: str, entry: _BundleEntry) -> str | None:
-    if _SLOT.search(name):
+    if _SLOT.search(name) and not is_model_of_optimizer(name):
         return "optimizer slot variable"
     if _BOOKKEEPING.search(name):
         return "bookkeeping"
     if entry.dtype == _STRING:
         return "text"
     return None if entry.dtype in _DTYPES else f"TensorFlow's dtype number {entry.dtype}"
+
+
+def _mark(entry: _BundleEntry) -> tuple[object, ...]:
+    """Two variables of equal marks have the same values."""
+    return entry.dtype, entry.shape, entry.size, entry.checksum
 
 
 def _read_entry(data: bytes) -> _BundleEntry:
@@ -180,7 +226,8 @@ def _read_entry(data: bytes) -> _BundleEntry:
     dtype, shard, offset, size = (integer_field(fields, field) for field in (1, 3, 4, 5))
     if min(shard, offset, size) < 0:
         raise ValueError("a negative offset or size")
-    return _BundleEntry(dtype, tuple(shape), shard, offset, size, slices)
+    checksum = b"".join(value for value in fields.get(6, []) if isinstance(value, bytes))
+    return _BundleEntry(dtype, tuple(shape), shard, offset, size, slices, int.from_bytes(checksum, "little"))
 
 
 def _read_range(fields: dict[int, list[int | bytes]]) -> tuple[int, int]:

@@ -14,8 +14,9 @@ from typing import Any
 from normscope.checkpoints.base import ITEM_SIZES, File
 from normscope.checkpoints.extents import ByteRange, Extent
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
-from normscope.checkpoints.formats.torch.pickle_values import Pickle, shown
+from normscope.checkpoints.formats.torch.pickle_values import LONG_TEXT, Pickle, PickleBytes, shown
 from normscope.checkpoints.formats.torch.records import Storage, TensorRecord, persistent_keys, read_storage
+from normscope.checkpoints.formats.torch.windowed_bytes import SHORT_TEXT, WindowedBytes
 from normscope.checkpoints.storage import zips
 from normscope.checkpoints.strided_view import StridedView
 from normscope.errors import CheckpointError, CorruptCheckpoint, UnknownFormat
@@ -104,16 +105,22 @@ def _check_byte_order(file: File, member: zips.Member | None) -> None:
         raise CheckpointError(f"{file.name} is big-endian; save it again on a little-endian machine.")
 
 
-def unpickle_in(file: File, data: memoryview, position: int = 0) -> Pickle:
+def unpickle_in(file: File, data: PickleBytes, position: int = 0, long_text: int = LONG_TEXT) -> Pickle:
     """Read a pickle; an error names the file."""
     try:
-        return unpickle(data, position)
+        return unpickle(data, position, long_text)
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"{file.name}: {error}. Copy or save it again.") from None
 
 
 def read_legacy(file: File) -> PickledFile:
-    """Read the pickles at the beginning, with a growing part of the file until they are complete."""
+    """Read the pickles at the beginning, with a growing part of the file until they are complete.
+
+    A pickle that torch.save did not write is read in windows, because it may consist of large arrays.
+    """
+    if not _is_legacy(file):
+        pickle = unpickle_in(file, WindowedBytes(file), long_text=SHORT_TEXT)
+        return PickledFile(file, pickle, _no_storages(file))
     for window in _WINDOWS:
         try:
             return _read_legacy_head(file, memoryview(file.read(0, min(window, file.size))))
@@ -123,10 +130,15 @@ def read_legacy(file: File) -> PickledFile:
     raise AssertionError("unreachable: the last window is returned from or raises")
 
 
+def _is_legacy(file: File) -> bool:
+    try:
+        return bool(unpickle(memoryview(file.peek(0, min(_WINDOWS[0], file.size)))).value == MAGIC)
+    except CorruptCheckpoint:
+        return False  # the magic number is a pickle of a few bytes
+
+
 def _read_legacy_head(file: File, head: memoryview) -> PickledFile:
     first = unpickle_in(file, head)
-    if first.value != MAGIC:
-        return PickledFile(file, first, _no_storages(file))
     version = unpickle_in(file, head, first.end)
     system = unpickle_in(file, head, version.end)
     if isinstance(system.value, dict) and system.value.get("little_endian") is False:

@@ -90,11 +90,41 @@ def _parts_of_call(call: CallRecord) -> Iterator[tuple[str, Any]]:
     if _is_named(call.function, "collections", "OrderedDict"):
         yield from _pairs(call.args)
         return  # its state consists of the version numbers of modules
+    if _is_frozen(call):
+        yield from _items(call.args[0])
+    elif is_named_tuple(call):
+        yield from _elements(call.args)
     if is_module(call):
         for part in ("_parameters", "_buffers", "_modules"):
             yield from children(call.state.get(part))
     elif isinstance(call.state, dict):
         yield from children(call.state)
+
+
+def _is_frozen(call: CallRecord) -> bool:
+    """Whether the call makes a dictionary that cannot be changed: Flax's FrozenDict, Haiku's FlatMapping."""
+    known = isinstance(call.function, Global) and call.function.name in (
+        "FrozenDict",
+        "FlatMapping",
+        "mappingproxy",
+    )
+    return known and isinstance(call.args, tuple) and len(call.args) == 1 and isinstance(call.args[0], dict)
+
+
+def is_named_tuple(value: Any) -> bool:
+    """Whether the value may be a named tuple: a class of someone's own, made from positional arguments."""
+    return (
+        isinstance(value, CallRecord)
+        and isinstance(value.function, Global)
+        and not value.function.module.startswith(
+            ("torch", "collections", "numpy", "jax", "flax.core", "haiku")
+        )
+        and isinstance(value.args, tuple)
+        and len(value.args) > 0
+        and value.state is None
+        and not value.pairs
+        and not value.items
+    )
 
 
 def is_module(value: Any) -> bool:
@@ -128,7 +158,10 @@ def is_mapping(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    """Whether the value is what `optimizer.state_dict()` returns."""
+    """Whether the value is what `optimizer.state_dict()` returns, or a state of Optax."""
+    function = value.function if isinstance(value, CallRecord) else None
+    if isinstance(function, Global) and function.module.startswith("optax."):
+        return True
     if isinstance(value, dict):
         return "state" in value and "param_groups" in value
     return is_mapping(value) and {"state", "param_groups"} <= dict(children(value)).keys()

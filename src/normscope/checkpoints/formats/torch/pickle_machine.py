@@ -16,9 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from normscope.checkpoints.formats.torch.pickle_values import (
+    ARRAY_FUNCTIONS,
     CALL,
     DICT,
     LIST,
+    LONG_TEXT,
     MARK,
     MEMO,
     OPCODE,
@@ -27,6 +29,7 @@ from normscope.checkpoints.formats.torch.pickle_values import (
     Global,
     Persistent,
     Pickle,
+    PickleBytes,
     PickleMachine,
     as_key,
 )
@@ -35,12 +38,12 @@ from normscope.errors import CorruptCheckpoint
 _Operation = Callable[[PickleMachine], Any]
 
 
-def unpickle(data: memoryview, position: int = 0) -> Pickle:
-    """Read the pickle that begins at `position`."""
-    machine = PickleMachine(data, position)
+def unpickle(data: PickleBytes, position: int = 0, long_text: int = LONG_TEXT) -> Pickle:
+    """Read the pickle that begins at `position`; text of more than `long_text` bytes stays where it is."""
+    machine = PickleMachine(data, position, long_text=long_text)
     try:
         value = _run(machine)
-        return Pickle(value, machine.position, tuple(machine.globals))
+        return Pickle(value, machine.position, tuple(machine.globals), tuple(machine.array_calls))
     except (LookupError, TypeError, ValueError, struct.error, RecursionError, OverflowError) as error:
         what = f"{type(error).__name__}: {str(error)[:80]}"
         raise CorruptCheckpoint(f"damaged pickle at byte {machine.position:,} ({what})") from None
@@ -78,7 +81,10 @@ def _reduce(m: PickleMachine) -> None:
     args = m.stack.pop()
     function = m.stack.pop()
     m.budget -= CALL
-    m.push(CallRecord(function, args))
+    call = CallRecord(function, args)
+    m.push(call)
+    if isinstance(function, Global) and function.name in ARRAY_FUNCTIONS:
+        m.array_calls.append(call)
 
 
 def _new(m: PickleMachine) -> None:
@@ -270,9 +276,15 @@ def _stack_operations() -> dict[bytes, _Operation]:
         b"\x94": lambda m: _put(m, len(m.memo)),
         b"h": lambda m: m.push(m.memo[m.byte()]),
         b"j": lambda m: m.push(m.memo[m.unsigned(4)]),
+        b"\x97": _out_of_band,
+        b"\x98": _out_of_band,
         b"\x80": lambda m: m.take(1),
         b"\x95": lambda m: m.take(8),
     }
+
+
+def _out_of_band(m: PickleMachine) -> None:
+    raise CorruptCheckpoint("its arrays are in buffers outside of it (buffer_callback); pickle them in it")
 
 
 def _refuse(m: PickleMachine) -> None:

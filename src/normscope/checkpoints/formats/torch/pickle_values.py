@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, overload
 
 BUDGET = 200_000_000
 """Limit, in bytes, of the memory for the values of one pickle, counted a little high."""
@@ -12,6 +12,14 @@ OPCODE, TEXT, BYTES, MEMO, LIST, PAIR, DICT, CALL = 40, 56, 200, 110, 64, 110, 6
 """What an opcode costs: its place on the stack and a number; and what else it may create."""
 LONG_TEXT = 1 << 20
 """Bytes of text from which on it is not decoded: no name is that long, and wide characters take four each."""
+ARRAY_FUNCTIONS = frozenset(
+    (
+        *("_reconstruct", "_frombuffer", "scalar"),
+        *("_reconstruct_array", "reconstruct_device_array", "_reconstruct_device_array"),
+    )
+)
+"""Functions by which NumPy and JAX would rebuild an array; calls of them are listed."""
+_SHORT_BYTES = 64
 _INT64, _LONG_TUPLE = 1 << 63, 16
 _SALT = secrets.token_hex(8)
 
@@ -34,6 +42,15 @@ class Persistent:
     key: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RawBytes:
+    """Bytes in the pickle at start … stop−1, which are not read; `short` are those of a short one."""
+
+    start: int
+    stop: int
+    short: bytes = b""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class CallRecord:
     """A call that was not made: the function, its arguments, and what would have been set on the result."""
@@ -47,11 +64,15 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class Pickle:
-    """A pickle that was read: its value, its end position, and all classes and functions that it names."""
+    """A pickle that was read: its value, its end position, and all classes and functions that it names.
+
+    `array_calls` are the calls that would rebuild arrays of NumPy or JAX.
+    """
 
     value: Any
     end: int
     globals: tuple[Global, ...]
+    array_calls: tuple[CallRecord, ...] = ()
 
 
 class Mark:
@@ -61,23 +82,44 @@ class Mark:
 MARK = Mark()
 
 
-class PickleMachine:
-    """The state while a pickle is read: stack, memo, position, and the memory budget that is left."""
+class PickleBytes(Protocol):
+    """The bytes of a pickle: a memoryview, or a file that is read in windows."""
 
-    def __init__(self, data: memoryview, position: int = 0, budget: int = BUDGET) -> None:
-        self.data, self.position, self.budget = data, position, budget
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, key: int, /) -> int: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> memoryview | bytes: ...
+
+
+class PickleMachine:
+    """The state while a pickle is read: stack, memo, position, and the memory budget that is left.
+
+    Text of more than `long_text` bytes stays where it is.
+    """
+
+    def __init__(
+        self, data: PickleBytes, position: int = 0, budget: int = BUDGET, long_text: int = LONG_TEXT
+    ) -> None:
+        self.data, self.position, self.budget, self.long_text = data, position, budget, long_text
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.storage_classes: dict[str, str] = {}
         self.globals: list[Global] = []
+        self.array_calls: list[CallRecord] = []
 
-    def take(self, count: int) -> memoryview:
+    def take(self, count: int) -> memoryview | bytes:
         """The next `count` bytes."""
+        start, stop = self.skip(count)
+        return self.data[start:stop]
+
+    def skip(self, count: int) -> tuple[int, int]:
+        """Where the next `count` bytes begin and end; they are passed over."""
         start, stop = self.position, self.position + count
         if count < 0 or stop > len(self.data):
             raise ValueError("truncated")
         self.position = stop
-        return self.data[start:stop]
+        return start, stop
 
     def line(self) -> str:
         """The text up to the next newline."""
@@ -90,17 +132,17 @@ class PickleMachine:
     def text(self, count: int) -> Any:
         """The next `count` bytes as text; one that is too long to be a name stays opaque."""
         self.budget -= TEXT
-        if count > LONG_TEXT:
-            self.take(count)
-            return Opaque("text")
+        if count > self.long_text:
+            return LongText(*self.skip(count))
         text = str(self.take(count), "utf-8", "surrogatepass")
         self.budget -= count if text.isascii() else 4 * len(text)
         return text
 
-    def raw(self, count: int) -> memoryview:
-        """The next `count` bytes, for a value that is kept."""
+    def raw(self, count: int) -> RawBytes:
+        """Where the next `count` bytes are, as a value."""
         self.budget -= BYTES
-        return self.take(count)
+        start, stop = self.skip(count)
+        return RawBytes(start, stop, bytes(self.data[start:stop]) if count <= _SHORT_BYTES else b"")
 
     def integer(self, width: int) -> int:
         """The next `width` bytes as a signed integer of any size."""
@@ -152,6 +194,16 @@ class Opaque:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+
+
+class LongText(Opaque):
+    """A text too long to be a name, at start … stop−1 of the pickle."""
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self, start: int, stop: int) -> None:
+        super().__init__("text")
+        self.start, self.stop = start, stop
 
 
 class SaltedTuple(tuple[Any, ...]):

@@ -19,7 +19,10 @@ from normscope.checkpoints.formats.torch.archives import (
     read_zip,
     unpickle_in,
 )
+from normscope.checkpoints.formats.torch.hostile_names import refuse_hostile
 from normscope.checkpoints.formats.torch.pickle_machine import unpickle
+from normscope.checkpoints.formats.torch.pickled_arrays import PickledArrays
+from normscope.checkpoints.formats.torch.pickled_trees import find_tree
 from normscope.checkpoints.formats.torch.records import TensorRecord
 from normscope.checkpoints.formats.torch.state_dicts import ModelState, find_model
 from normscope.checkpoints.storage import zips
@@ -35,8 +38,14 @@ def open_torch_zip(file: File) -> Checkpoint:
 
 
 def open_legacy(file: File) -> Checkpoint:
-    """Open the model in a file of torch.save before 1.6, or with the old serialisation."""
-    return open_models([_read_legacy(file)])
+    """Open the model in a file of torch.save before 1.6, or with the old serialisation; or a pickled tree."""
+    found = read_legacy(file)
+    refuse_hostile(found.pickle, file.name)
+    if arrays := PickledArrays(file, found.pickle):
+        checkpoint = open_models([(file, find_tree(found.pickle, file.name), arrays.locate)])
+        checkpoint.format = "pickle"
+        return checkpoint
+    return open_models([(file, find_model(found.pickle, file.name), found.locate)])
 
 
 def open_sharded_bin(folder: Folder, index_name: str) -> Checkpoint:
@@ -122,7 +131,8 @@ def open_models(parts: Sequence[PickledModel]) -> TableCheckpoint:
     buffers = frozenset(name for _, state, _ in parts for name in state.buffers)
     networks = tuple(dict.fromkeys(key for _, state, _ in parts for key in state.networks))
     parameters = frozenset(name for _, state, _ in parts for name in state.parameters)
-    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters)
+    metadata = {name: text for _, state, _ in parts for name, text in state.metadata.items()}
+    extras = Extras(skipped, step, _overlap_notes(views), buffers, networks, parameters, metadata)
     return TableCheckpoint("pytorch", [part[0] for part in parts], tensors, extents, extras)
 
 

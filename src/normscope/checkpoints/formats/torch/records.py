@@ -78,8 +78,17 @@ class TensorRecord:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class KnownArray:
+    """Replaces the function of a call that would rebuild an array: the array, or why it is not read."""
+
+    found: TensorRecord | str
+
+
 def parse_tensor(value: Any) -> TensorRecord | str | None:
     """The tensor that a call would rebuild, or why it cannot be read; None if it is not a tensor."""
+    if isinstance(value, CallRecord) and isinstance(value.function, KnownArray):
+        return value.function.found
     for _ in range(8):  # parameters and subclasses can be nested
         if not isinstance(value, CallRecord) or not isinstance(value.function, Global):
             return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from normscope.checkpoints.formats.torch.hostile_names import refuse_hostile
 from normscope.checkpoints.formats.torch.nested_values import (
     LeafVisitor,
     children,
@@ -19,6 +20,7 @@ from normscope.checkpoints.formats.torch.nested_values import (
 )
 from normscope.checkpoints.formats.torch.pickle_values import CallRecord, Global, Pickle
 from normscope.checkpoints.formats.torch.records import TensorRecord, parse_tensor
+from normscope.checkpoints.formats.torch.subclasses import parse_subclass
 from normscope.checkpoints.limits import limits
 from normscope.checkpoints.slot_names import (
     BESIDE,
@@ -43,14 +45,6 @@ COPY = re.compile(
 """Keys of other states of the same model."""
 WEIGHTS = frozenset(("weight", "kernel", "in_proj_weight", "weight_g", "weight_v", "weight_orig"))
 """Names of the matrices by which a network is told from other things that contain tensors."""
-_HOSTILE_MODULES = frozenset(
-    ("os", "posix", "nt", "subprocess", "sys", "shutil", "socket", "pty", "runpy", "importlib", "ctypes",
-     "code", "commands", "webbrowser", "pickle", "_pickle", "marshal", "timeit", "pdb", "bdb", "asyncio",
-     "http", "urllib")
-)  # fmt: skip
-_HOSTILE_BUILTINS = frozenset(
-    ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint", "execfile")
-)
 
 
 @dataclass
@@ -58,7 +52,7 @@ class ModelState:
     """The tensors of the model by name, the skipped entries and why, and the step stored beside them.
 
     `buffers` and `parameters` are the tensors that the file declares as such; `networks` are the keys of
-    several networks.
+    several networks; `metadata` describes, in JSON, tensor subclasses whose parts are listed as tensors.
     """
 
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
@@ -67,11 +61,12 @@ class ModelState:
     buffers: set[str] = field(default_factory=set)
     parameters: set[str] = field(default_factory=set)
     networks: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def find_model(pickle: Pickle, where: str) -> ModelState:
     """Find the model in an unpickled value; UnknownFormat if there is none."""
-    _refuse_hostile(pickle, where)
+    refuse_hostile(pickle, where)
     try:
         with one_walk():
             state = _collect(pickle.value)
@@ -84,7 +79,7 @@ def find_model(pickle: Pickle, where: str) -> ModelState:
 
 
 def _collect(root: Any) -> ModelState:
-    state = ModelState(step=_find_step(root))
+    state = ModelState(step=find_step(root))
     visitor = LeafVisitor()
     for path, value in visitor.leaves(_unwrap(root, state)):
         _take(state, _dotted(path), value)
@@ -102,7 +97,12 @@ def _dotted(path: tuple[str, ...]) -> str:
 
 def _take(state: ModelState, name: str, value: Any) -> None:
     record = parse_tensor(value)
-    if isinstance(record, str):
+    subclass = parse_subclass(value) if isinstance(record, str) else None
+    if subclass is not None:
+        for part, inner in subclass.parts(name):
+            _take(state, part, inner)
+        state.metadata[name] = subclass.description
+    elif isinstance(record, str):
         state.skipped[name] = record
     elif isinstance(record, TensorRecord):
         if name in state.tensors:
@@ -227,7 +227,8 @@ def _strings(value: Any) -> set[str]:
     return {each for each in listed if isinstance(each, str)}
 
 
-def _find_step(root: Any) -> int | TensorRecord | None:
+def find_step(root: Any) -> int | TensorRecord | None:
+    """The training step beside the model, as a number or as a tensor that holds it."""
     entries = dict(children(root)) if is_mapping(root) else {}
     step = _step_among(entries)
     if step is not None:
@@ -259,14 +260,6 @@ def _refuse_placeholders(state: ModelState, where: str) -> None:
         )
 
 
-def _refuse_hostile(pickle: Pickle, where: str) -> None:
-    if named := next(filter(is_hostile, pickle.globals), None):
-        raise UnsafeCheckpoint(
-            f"{where} would call {str(named)[:100]} when loaded, which no checkpoint needs to do. "
-            "Nothing was run. Do not load it with another program either."
-        )
-
-
 def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
     if set(state.skipped.values()) & {OPTIMIZER, BESIDE}:
         raise UnknownFormat(f"{where} contains optimizer or scheduler state, but no model.")
@@ -282,12 +275,4 @@ def _refuse_empty(pickle: Pickle, state: ModelState, where: str) -> None:
 
 
 def _is_harmless(function: Global) -> bool:
-    return function.module.startswith("torch.") or function.module in ("torch", "collections")
-
-
-def is_hostile(function: Global) -> bool:
-    """Whether a checkpoint could name this function only to run something on the reader's machine."""
-    top = function.module.split(".")[0]
-    if top in ("builtins", "__builtin__"):
-        return function.name.split(".")[0] in _HOSTILE_BUILTINS
-    return top in _HOSTILE_MODULES
+    return function.module.startswith("torch.") or function.module in ("torch", "collections", "numpy")

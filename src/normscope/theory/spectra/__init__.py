@@ -1,0 +1,1 @@
+"""What recorded spectra say over the steps and over the layers, ready to be drawn."""

@@ -1,0 +1,1 @@
+"""Figures of singular values: how large, how dense, in how many directions."""

@@ -106,7 +106,7 @@ def test_the_layers_of_a_set_are_its_series(results):
 def test_a_fit_shows_points_laws_and_residuals(results):
     fit = results["fit"]
     figure = ns.plot(fit)
-    law = figure.data[-1]
+    law = figure.data[-2]  # the points are on top
     assert np.allclose(law.y, fit.curve(law.x), rtol=1e-5)
     assert list(drawn(figure, "measured").x) == fit.data.steps.tolist()
     assert len(figure.data) == len(fit.laws) + 1

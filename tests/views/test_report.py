@@ -21,7 +21,7 @@ from normscope.views.page import palette
 from normscope.views.page.page import render
 from normscope.views.reports.report import report, run_page
 
-from .pages import figures
+from .pages import figures, unpacked
 from .runs import write_walk
 
 
@@ -99,9 +99,16 @@ def test_provenance_and_what_was_left_out_are_stated(written):
 
 def test_the_file_refers_to_nothing_outside_itself(written):
     text = written.read_text("utf-8")
-    head, tail = text.split("/**\n* plotly.js", 1)[0], text.rpartition("<script>")[2]
-    assert "http" not in re.sub(r"http-equiv", "", head) and "http" not in tail
-    assert "default-src 'none'" in html.unescape(head)
+    packed = re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', text)
+    shown = re.sub(r'<script type="text/plain".*?</script>|http-equiv', "", text)
+    data = {key: unpacked(part) for key, part in packed if key != "plotly"}
+    assert list(data) == ["figures", "scripts"]
+    assert all("http" not in part for part in [shown, *data.values()])
+    assert "default-src 'none'" in html.unescape(text)
+
+
+def test_a_page_is_small(written):
+    assert written.stat().st_size < 2e6
 
 
 def test_the_same_run_gives_the_same_figures(tmp_path):

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from normscope.cli.column_widths import column_widths
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding, unsound_sentence
 from normscope.table import Table
@@ -42,20 +43,36 @@ def number(value: object) -> str:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table for a person: numbers right-aligned, text left-aligned and escaped."""
+    """Print a table for a person: numbers right-aligned, text left-aligned and escaped.
+
+    In a narrow terminal text is wrapped, numbers are never cut, and columns that still do not fit are left
+    out whole and named below the table.
+    """
     from rich.table import Table as Grid
     from rich.text import Text
 
     kept = [list(row) for row in rows]
+    shown = [[printable(number(value)) for value in row] for row in kept]
+    is_text = [any(isinstance(row[i], str) for row in kept) for i in range(len(names))]
+    place = console()
+    widths = column_widths(
+        [[name, *column] for name, *column in zip(names, *shown, strict=True)], is_text, place.width
+    )
     grid = Grid(
         title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
     )
-    for i, name in enumerate(names):
-        left = any(isinstance(row[i], str) for row in kept)
-        grid.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for row in kept:
-        grid.add_row(*(Text(printable(number(value))) for value in row))
-    console().print(grid)
+    for name, left, width in zip(names, is_text, widths, strict=True):
+        if width:
+            justify: Literal["left", "right"] = "left" if left else "right"
+            grid.add_column(name, justify=justify, width=width, no_wrap=not left, overflow="fold")
+    for row in shown:
+        grid.add_row(*(Text(cell) for cell, width in zip(row, widths, strict=True) if width))
+    place.print(grid)
+    if missing := [name for name, width in zip(names, widths, strict=True) if not width]:
+        more = "a wider terminal or --json shows them"
+        place.print(
+            f"left out, because {place.width} columns are too few: {', '.join(missing)}; {more}", markup=False
+        )
 
 
 def print_sentences(*sentences: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from normscope.anatomy import of_scope, rest_words
-from normscope.errors import NormscopeError, SeriesError
+from normscope.errors import SeriesError
 from normscope.run import Run
 from normscope.table import Value
 from normscope.theory.advice.advice_result import AdviceList
@@ -16,9 +16,7 @@ from normscope.theory.advice.advise import judge
 from normscope.theory.advice.run_evidence import RunEvidence
 from normscope.theory.dynamics.budget import NormBudget, norm_budget
 from normscope.theory.dynamics.rate_groups import RateGroup, rate_groups
-from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.forecast_result import Forecast
-from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.laws.growth import GrowthFit, LawFit, fit_growth, fit_series
 from normscope.theory.laws.natural_clock import RateRecord, recorded_rates
@@ -27,9 +25,9 @@ from normscope.theory.measures.measures import group
 from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference
+from normscope.theory.shown_forecast import shown_forecast
 
 CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
-AHEAD = 2  # the horizon of the forecast, in lengths of the run so far
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,8 @@ class Highlights:
 class Results:
     """What a report draws of one stage or series: every result that follows from its norms and sums.
 
-    `no_fit` says why there is no fit. What the scan found wrong with the series is not repeated in these.
+    `no_fit` and `no_forecast` say why there is none, where that is worth a sentence. What the scan found
+    wrong with the series is not repeated in these.
     """
 
     norms: Series
@@ -96,6 +95,7 @@ class Results:
     budget: NormBudget | None
     layer_budgets: tuple[NormBudget, ...]
     forecast: Forecast | None
+    no_forecast: str
     advice: AdviceList | None
 
 
@@ -125,6 +125,7 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
     fit, no_fit = _fit(norms, recorded_rates(run, stage))
     budgets = _budgets(run, stage)
     known = RunEvidence(run, run, Selection(stage=stage))
+    ahead, no_forecast = shown_forecast(norms, rate_groups(run, stage=stage))
     return Results(
         norms=norms,
         highlights=highlights(norms, fit, total, other_scope(run, total, stage)),
@@ -133,7 +134,8 @@ def run_results(run: Run, stage: str, total: Grouped) -> Results:
         layer_fits=_layer_fits(known),
         budget=budgets[0] if budgets else None,
         layer_budgets=budgets[1:],
-        forecast=_forecast(norms, rate_groups(run, stage=stage)),
+        forecast=ahead,
+        no_forecast=no_forecast,
         advice=_advice(known),
     )
 
@@ -147,6 +149,7 @@ def series_results(
     """The results of a series of norms; nothing else is known but, perhaps, its learning rates."""
     norms = replace(norms, findings=())
     fit, no_fit = _fit(norms, rates)
+    ahead, no_forecast = shown_forecast(replace(norms, notes=()), groups)  # the fit says the notes
     t5 = reference("t5-base")
     published = norms.name == t5.name and np.array_equal(norms.values, t5.values)
     return Results(
@@ -157,7 +160,8 @@ def series_results(
         layer_fits=None,
         budget=norm_budget("t5-base")[0] if published else None,
         layer_budgets=(),
-        forecast=_forecast(replace(norms, notes=()), groups),  # the fit says them
+        forecast=ahead,
+        no_forecast=no_forecast,
         advice=_advice(known or RunEvidence(norms, None, Selection())),
     )
 
@@ -247,15 +251,6 @@ def _budgets(run: Run, stage: str) -> tuple[NormBudget, ...]:
         return (*norm_budget(run, stage=stage), *(layers if len(layers) > 1 else ()))
     except SeriesError:
         return ()
-
-
-def _forecast(norms: Series, groups: Sequence[RateGroup]) -> Forecast | None:
-    if len(norms) < ENOUGH_TO_CHOOSE:
-        return None
-    try:
-        return forecast_series(norms, int(norms.steps[-1]) * AHEAD, groups=groups)
-    except NormscopeError:
-        return None
 
 
 def _facts(found: Highlights) -> dict[str, Value]:

@@ -25,6 +25,12 @@ def forecast_sentences(result: Forecast) -> list[str]:
 
 
 def _expected(result: Forecast) -> str:
+    if result.high - result.low >= abs(result.value) > 0:
+        return (
+            f"{result.past.subject} at step {result.to:,} is not known closely: the 95 % interval, "
+            f"{result.low:.4g} to {result.high:.4g}, is as wide as the value expected, {result.value:.4g}; "
+            f"it is {result.value_now:.4g} at step {result.now:,}."
+        )
     relative = f", {100 * (result.value / result.value_now - 1):+.1f} % from" if result.value_now else ""
     change = relative if _is_positive(result) else "; it is"
     return (

@@ -152,6 +152,9 @@ def _exponent(told: Told) -> str:
     found = told.exponent
     ends = [end for end, at in zip(EXPONENTS, (found.low, found.high), strict=True) if np.isclose(end, at)]
     cut = f" (cut off at {ends[0]:g}, the end of the range searched)" if ends else ""
+    if not found.tells:
+        both = f"{found.low:.{found.digits}f} to {found.high:.{found.digits}f}"
+        return f"The free exponent is not known: its 95 % interval, {both}{cut}, is wider than its value."
     return f"Free exponent p = {found}{cut}."
 
 

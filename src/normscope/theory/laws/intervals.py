@@ -51,6 +51,16 @@ class Interval:
         return (self.high - self.low) / 3.92
 
     @property
+    def tells(self) -> bool:
+        """Whether the interval is narrower than the value; otherwise the value is not a number to show.
+
+        >>> import normscope as ns
+        >>> ns.Interval(0.5, 0.4, 0.6).tells, ns.Interval(0.5, 0.1, 0.9).tells
+        (True, False)
+        """
+        return self.high - self.low < abs(self.value)
+
+    @property
     def digits(self) -> int:
         """The decimals at which both ends can be told apart, three or more."""
         width = self.high - self.low

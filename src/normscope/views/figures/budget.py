@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from normscope.anatomy import of_scope
 from normscope.theory.dynamics.budget import NormBudget
-from normscope.views.figures.lines import axis_title, group_subject
+from normscope.views.figures.lines import axis_title, group_subject, uneven_note
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number, percent, plural
 from normscope.views.page.page_parts import Button, FigureSpec, Section, Trace
@@ -60,11 +60,17 @@ def interval_figure(total: NormBudget) -> FigureSpec:
         _title(total),
         traces,
         _layout(axis, total.scope),
-        NOTE + added,
+        " ".join([NOTE + added, *uneven_note(_gaps(total), "A longer interval has a larger bar.")]),
         380,
         buttons=buttons,
         wide=True,
     )
+
+
+def _gaps(total: NormBudget) -> NDArray[np.int64]:
+    """The number of steps of each interval."""
+    steps, previous = (np.array(total.intervals[name], dtype=np.int64) for name in ("step", "previous"))
+    return np.asarray(steps - previous)
 
 
 def _layout(xaxis: Trace, scope: str) -> Trace:

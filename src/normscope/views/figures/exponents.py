@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from normscope.anatomy import of_scope
 from normscope.theory.laws.groups import GroupFit, GroupFits
+from normscope.theory.laws.intervals import Interval
 from normscope.views.figures.lines import EXPONENT_AXIS, category_points, error_bars, group_subject
 from normscope.views.page import palette
 from normscope.views.page.formatting import json_numbers, label, number, plural
@@ -32,8 +33,8 @@ def exponent_figure(found: GroupFits) -> FigureSpec:
         _title(differing, len(groups), found),
         traces,
         layout,
-        "Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
-        f"{found.by}s.",
+        f"Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
+        f"{found.by}s.{_hidden(found)}",
         320,
         wide=True,
     )
@@ -89,7 +90,22 @@ def _ordered(found: GroupFits) -> list[GroupFit]:
 
 
 def _with_exponent(found: GroupFits) -> list[GroupFit]:
-    return [group for group in _ordered(found) if group.exponent is not None]
+    return [group for group in _ordered(found) if _tells(group)]
+
+
+def _tells(group: GroupFit) -> bool:
+    """Whether the group has an exponent that is known better than its own size."""
+    if group.exponent is None or group.low is None or group.high is None:
+        return False
+    return Interval(group.exponent, group.low, group.high).tells
+
+
+def _hidden(found: GroupFits) -> str:
+    """How many exponents are not drawn, because their intervals say nothing."""
+    wide = [group for group in found.groups if group.exponent is not None and not _tells(group)]
+    if not wide:
+        return ""
+    return f" Not drawn: {plural(len(wide), found.by)} with an interval wider than the exponent."
 
 
 def _group_axis(groups: Sequence[GroupFit], by: str) -> dict[str, Trace]:
@@ -119,7 +135,14 @@ def _law(group: GroupFit) -> str:
 
 def _table(found: GroupFits) -> TableSpec:
     rows = [
-        (g.group, _law(g), f"{g.r2:.5f}", g.exponent, g.low, g.high, g.growth, "yes" if g.differs else "no")
+        (
+            g.group,
+            _law(g),
+            f"{g.r2:.5f}",
+            *((g.exponent, g.low, g.high) if _tells(g) else ("not known", "–", "–")),
+            g.growth,
+            "yes" if g.differs else "no",
+        )
         for g in _ordered(found)
     ]
     columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")

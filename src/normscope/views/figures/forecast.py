@@ -30,9 +30,11 @@ def forecast_figure(series: Series, found: Forecast) -> FigureSpec:
     unit, whose, value = series.unit or "norm", of_scope(series.scope), number(found.value)
     points = measured_points(series, what=f"{label(unit)}{whose}")
     interval = f"95 % interval {number(found.low)} to {number(found.high)}"
+    wide = found.high - found.low >= abs(found.value)
+    expected = f"not known closely: {interval}" if wide else f"expected at {value}, {interval}"
     return FigureSpec(
         "forecast",
-        f"At step {count(found.to)} the {printable(unit)}{whose} is expected at {value}, {interval}",
+        f"At step {count(found.to)} the {printable(unit)}{whose} is {expected}",
         [*_band(found), _expected(found), points, *_equilibrium(series, found)],
         {"yaxis": {"title": {"text": axis_title(unit, series.scope)}}},
         METHODS[found.method],
@@ -59,7 +61,10 @@ def _band(found: Forecast) -> list[Trace]:
     }
     (steps, low), (_, high) = _ahead(found, "low"), _ahead(found, "high")
     filled = {"fill": "tonexty", "fillcolor": palette.BAND, "name": "95 % interval", "showlegend": True}
-    return [{**edge, "x": steps, "y": low}, {**edge, "x": steps, "y": high, **filled}]
+    return [
+        {**edge, "x": steps, "y": low, "name": "95 % interval, from"},
+        {**edge, "x": steps, "y": high, **filled},
+    ]
 
 
 def _expected(found: Forecast) -> Trace:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +15,15 @@ from normscope.theory.laws.laws import PAPER_LAW
 from normscope.theory.measures.time_series import Series
 from normscope.views.figures.lines import axis_title, measured_points
 from normscope.views.page import palette
-from normscope.views.page.formatting import formula, json_numbers, label, number, percent, points_to_draw
+from normscope.views.page.formatting import (
+    MOST_KEPT,
+    formula,
+    json_numbers,
+    label,
+    number,
+    percent,
+    points_to_draw,
+)
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace
 from normscope.words import printable
 
@@ -26,7 +37,8 @@ def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
     if fit is None:
         said = [printable(text) for text in (reason, *series.notes) if text]
         return Section("growth", HEADING, said, [series_figure(series)])
-    sentences = [*map(formula, fit.sentences[1:]), *map(printable, fit.notes)]
+    notes = [f"{text[:1].upper()}{text[1:]}" for text in map(printable, fit.notes)]
+    sentences = [*map(formula, fit.sentences[1:]), *notes]
     parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]
     return Section("growth", HEADING, sentences, parts)
 
@@ -40,7 +52,18 @@ def fit_figure(series: Series, fit: GrowthFit) -> FigureSpec:
     """The measured values and every fitted law; the best one is drawn on top."""
     laws = [_law(fit, law) for law in fit.laws]
     note = "Points are measured, lines are fitted. On the √ axis the law a·√t + b is a straight line."
-    return _growth_figure(series, _fit_title(series, fit), [*laws[:0:-1], _points(series), *laws[:1]], note)
+    figure = _growth_figure(series, _fit_title(series, fit), [*laws[::-1], _points(series)], note)
+    return replace(figure, numbers=_numbers(series, fit))
+
+
+def _numbers(series: Series, fit: GrowthFit) -> dict[str, Any]:
+    """Every measured point beside the value of each law there: the curves have steps of their own."""
+    kept = points_to_draw(len(series), MOST_KEPT)
+    steps = series.steps[kept]
+    curves = [json_numbers(fit.curve(steps, law.name)) for law in fit.laws]
+    columns = ["step", "measured", *(formula(law.formula) for law in fit.laws)]
+    rows = zip(steps.tolist(), json_numbers(series.values[kept]), *curves, strict=True)
+    return {"columns": columns, "rows": [list(row) for row in rows], "of": len(series)}
 
 
 def _growth_figure(series: Series, title: str, traces: list[Trace], note: str) -> FigureSpec:
@@ -100,7 +123,7 @@ def _law(fit: GrowthFit, law: LawFit) -> Trace:
             "width": 3 if best else 1.5,
             "dash": "solid" if best else "dash",
         },
-        "hovertemplate": f"step %{{customdata:,.0f}}<br>%{{y:.6g}}<extra>{name}<br>R² {law.r2:.5f}</extra>",
+        "hoverinfo": "skip",  # the points are what was measured
     }
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from normscope.anatomy import of_scope
 from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.time_series import Series
 from normscope.views.page import palette
-from normscope.views.page.formatting import evenly_spaced, json_numbers, label, points_to_draw
+from normscope.views.page.formatting import MOST_KEPT, evenly_spaced, json_numbers, label, points_to_draw
 from normscope.views.page.page_parts import Button, Trace
 from normscope.words import OUTSIDE, by_layer, printable
 
@@ -65,7 +65,7 @@ def curve(steps: ArrayLike, heights: ArrayLike, name: str, colour: str, **more: 
 
 def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
     """The measured values of a series as points."""
-    kept = points_to_draw(len(series))
+    kept = points_to_draw(len(series), MOST_KEPT)
     return {
         "type": "scatter",
         "mode": "markers",
@@ -74,6 +74,7 @@ def measured_points(series: Series, size: int = 5, what: str = "norm") -> Trace:
         "name": "measured",
         "marker": {"color": palette.INK, "opacity": 0.6, "size": size},
         "hovertemplate": f"step %{{customdata:,}}<br>{what} %{{y:.6g}}<extra>measured</extra>",
+        "of": len(series),
     }
 
 
@@ -87,7 +88,8 @@ def by_group(grouped: Grouped, measures: Sequence[str], style: Style) -> list[Tr
         for name, look in styled(grouped.groups, style):
             heights = table[:, column[name]]
             if np.isfinite(heights).any():
-                found.append(group_line(grouped.steps[points], heights, name, measure, look))
+                line = group_line(grouped.steps[points], heights, name, measure, look)
+                found.append({**line, "of": len(grouped.steps)})
     return found
 
 
@@ -115,6 +117,22 @@ def measure_buttons(measures: Sequence[str], traces: Sequence[Trace], scope: str
     """A button for each measure that has a line."""
     there = {trace.get("set") for trace in traces}
     return [Button(name, name, axis_title(name, scope)) for name in measures if name in there]
+
+
+def uneven_note(gaps: NDArray[np.int64], advice: str = "") -> list[str]:
+    """That intervals between checkpoints differ in length, and what follows; nothing if all are equal."""
+    if not gaps.size or gaps.min() == gaps.max():
+        return []
+    lengths, counts = np.unique(gaps, return_counts=True)
+    usual, last = int(lengths[counts.argmax()]), int(gaps[-1])
+    if counts.max() * 2 > gaps.size:
+        others = (
+            f"the last is {last:,}" if last != usual else f"others {lengths.min():,} to {lengths.max():,}"
+        )
+        which = f"Most intervals are {usual:,} steps, {others}"
+    else:
+        which = f"The intervals between checkpoints differ: {lengths.min():,} to {lengths.max():,} steps"
+    return [f"{which}.", *([advice] if advice else [])]
 
 
 def scale_bar(count: int, title: str) -> Trace:

@@ -52,6 +52,8 @@ def _figure(name: str, rows: Sequence[ScalarRow], meaning: str | None) -> Figure
     title = (
         f"{meaning or printable(name)}: {number(heights[0])} at the start, {number(heights[-1])} at the end"
     )
-    trace = curve([row.step for row in kept], heights, label(name), palette.ACCENT, showlegend=False)
+    trace = curve(
+        [row.step for row in kept], heights, label(name), palette.ACCENT, showlegend=False, of=len(rows)
+    )
     layout = {"yaxis": {"title": {"text": meaning or label(name)}}}
     return FigureSpec(f"scalar-{name}", title, [trace], layout, height=280, step_axis=True, log_y=True)

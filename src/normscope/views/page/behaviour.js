@@ -1,10 +1,10 @@
 "use strict";
 (() => {
-  const specs = JSON.parse(document.getElementById("figures").textContent);
   const root = document.documentElement;
   const states = {};
+  const { figures: specs, labels } = JSON.parse(packedFigures);
 
-  followTheme(() => redraw());
+  window.redrawFigures = (where) => (where === "paper" ? drawForPaper() : redraw());
 
   // -- colours: "@name" is a variable of style.css, "@sequence:0.3" a place on a scale ------------
 
@@ -34,7 +34,9 @@
 
   // -- layout ------------------------------------------------------------------
 
-  const narrow = (plot) => plot.clientWidth < 520;
+  const paper = () => root.dataset.paper === "yes";
+  const paperWidth = (plot) => (plot.closest(".panes") ? 320 : 650); // of a figure, in pixels, between the margins of A4
+  const narrow = (plot) => (paper() ? paperWidth(plot) : plot.clientWidth) < 520;
   const axis = () => ({
     gridcolor: style("grid"), linecolor: style("rule"), tickcolor: style("rule"), zerolinecolor: style("rule"),
     zeroline: false, ticks: "outside", ticklen: 4, automargin: true, tickfont: { color: style("muted") },
@@ -43,11 +45,12 @@
   function base(plot, height) {
     const small = narrow(plot);
     return {
-      autosize: true, height, margin: { l: small ? 44 : 56, r: small ? 8 : 14, t: 10, b: 42, pad: 2 },
+      ...(paper() ? { autosize: false, width: paperWidth(plot) } : { autosize: true, width: undefined }), height, margin: { l: small ? 44 : 56, r: small ? 8 : 14, t: 10, b: 42, pad: 2 },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: small ? 12 : 13, color: style("ink") },
       hoverlabel: { bgcolor: style("panel"), bordercolor: style("rule"), font: { color: style("ink") }, align: "left" },
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemwidth: 30, font: { color: style("ink") } },
+      modebar: { bgcolor: style("panel"), color: style("muted"), activecolor: style("accent"), orientation: "h" },
       hovermode: "closest", dragmode: touch ? false : "zoom",
       xaxis: {}, yaxis: {},
     };
@@ -90,10 +93,14 @@
     merge(layout.xaxis, { tickmode: "array", tickvals: vals.map(Math.sqrt), ticktext: vals.map(short) });
   }
   function stepAxis(traces, layout, kind, plot) {
-    const [low, high] = extent(traces);
+    const [low, high] = extent(traces), named = labels[(plot.closest("[data-stage]") || { dataset: {} }).dataset.stage] || {};
     for (const trace of traces) {
       if (!trace.x) continue;
       trace.customdata = trace.x;
+      if (trace.hovertemplate) {
+        trace.hovertext = trace.x.map((step) => (step in named ? ` (${named[step]})` : ""));
+        trace.hovertemplate = trace.hovertemplate.replace("step %{customdata:,}", "step %{customdata:,}%{hovertext}");
+      }
       if (kind === "sqrt") trace.x = trace.x.map((x) => Math.sqrt(Math.max(x, 0)));
     }
     const words = { linear: "step", sqrt: "step, square-root scale", log: "step, logarithmic scale" };
@@ -108,13 +115,13 @@
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = {
     responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
-    modeBarButtons: [["toImage", "zoom2d", "resetScale2d"]],
-    toImageButtonOptions: { scale: 2 },
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
   };
+  const shownTraces = (spec, set) => spec.traces.filter((trace) => !trace.set || !spec.buttons || trace.set === set);
   function picture(plot, spec, state) {
     const layout = layoutOf(plot, spec);
-    let traces = spec.traces.filter((trace) => !trace.set || !spec.buttons || trace.set === state.set).map(resolve);
-    traces = traces.map(({ set, ...trace }) => trace);
+    let traces = shownTraces(spec, state.set).map((trace) => thinned(resolve(trace)));
+    traces = traces.map(({ set, of, ...trace }) => trace);
     if (narrow(plot)) traces = traces.filter((trace) => trace.visible !== "legendonly"); // listed, they would fill the figure with legend
     const button = (spec.buttons || []).find((b) => b.key === state.set);
     if (button && button.axis) layout.yaxis.title = { ...layout.yaxis.title, text: button.axis };
@@ -151,12 +158,39 @@
     });
   }
   const visible = () => [...document.querySelectorAll("[data-figure]")].filter((f) => f.offsetParent !== null);
+  const onScreen = (figure) => figure.getBoundingClientRect().top < innerHeight;
+  const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 100 }) : setTimeout(done)));
+  const watcher = new IntersectionObserver((seen) => {
+    for (const entry of seen) if (entry.isIntersecting) paint(entry.target);
+  }, { rootMargin: "400px" });
+  let round = 0;
+  async function paint(figure) {
+    if (!figure.stale) return;
+    figure.stale = false;
+    await draw(figure);
+    if (figure.detail) figure.detail();
+  }
+  // What is on the screen comes first, then what is scrolled to, then the rest while nothing else happens.
   async function redraw() {
-    for (const figure of visible()) {
-      await draw(figure);
-      if (figure.detail) figure.detail();
+    const mine = ++round, all = visible();
+    delete document.body.dataset.drawn;
+    for (const figure of all) figure.stale = true;
+    const first = all.filter(onScreen);
+    for (const figure of first.length ? first : all.slice(0, 1)) await paint(figure);
+    performance.mark("ready");
+    for (const figure of all) watcher.observe(figure);
+    for (const figure of all) {
+      if (figure.stale) await idle();
+      if (mine !== round) return;
+      await paint(figure);
     }
     document.body.dataset.drawn = "yes";
+    performance.mark("drawn");
+  }
+  // Printing does not wait for promises; plotly draws within the call.
+  function drawForPaper() {
+    round++;
+    for (const figure of visible()) { figure.stale = false; draw(figure); if (figure.detail) figure.detail(); }
   }
 
   // -- what a click on a point shows ---------------------------------------------
@@ -192,7 +226,10 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.dataset.csv) return save(button);
+    if (button.dataset.csv) return saveTable(button);
+    if (button.dataset.help) return disclose(button, document.getElementById(button.dataset.help));
+    if (button.dataset.numbers) return numbers(button);
+    if (button.dataset.image) return image(button);
     const which = ["set", "x", "y"].find((name) => button.dataset[name]);
     if (!which) return;
     const figure = button.closest("[data-figure]");
@@ -201,16 +238,21 @@
       other.setAttribute("aria-pressed", String(other === button));
     }
     draw(figure);
+    const shown = figure.querySelector(".numbers:not([hidden])");
+    if (shown) fillTable(shown, specs[figure.dataset.figure], which === "set" ? button.dataset.set : states[figure.dataset.figure].set);
   });
-  function save(button) {
-    const table = button.closest(".grid").querySelector("table");
-    const cell = (c) => `"${c.textContent.replaceAll('"', '""').replaceAll("−", "-")}"`;
-    const lines = [...table.rows].map((row) => [...row.cells].map(cell).join(","));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
-    link.download = `${button.dataset.csv}.csv`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  function disclose(button, part) {
+    part.hidden = !part.hidden;
+    button.setAttribute("aria-expanded", String(!part.hidden));
+  }
+  function numbers(button) {
+    const figure = button.closest("[data-figure]"), key = figure.dataset.figure, part = figure.querySelector(".numbers");
+    if (part.hidden) fillTable(part, specs[key], (states[key] || {}).set);
+    disclose(button, part);
+  }
+  async function image(button) {
+    const figure = button.closest("[data-figure]"), key = figure.dataset.figure, plot = figure.querySelector(":scope > .plot");
+    await saveImage(button, figure.querySelector("h3").textContent, () => picture(plot, specs[key], states[key]), style);
   }
   const stage = document.getElementById("stage");
   if (stage) stage.addEventListener("change", () => {

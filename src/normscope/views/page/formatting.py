@@ -13,6 +13,7 @@ from normscope.words import printable
 
 LONGEST_LABEL = 60
 MOST_POINTS = 400
+MOST_KEPT = 4000  # of one curve that the page thins by itself, so that the table behind it has all
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -32,7 +32,9 @@ const headReader = (home, data, heat) => {
     table = Array.from({ length: STEPS + 1 }, (_, i) => heat(Math.sqrt(i / STEPS)).match(/\d+/g).map(Number));
   }
   const shade = (byte) => table[byte];
-  const ink = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#111" : "#fff");
+  // Black or white, whichever has more contrast: one of them always has 4.5 to 1.
+  const linear = (v) => (v / 255 <= 0.04045 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const ink = ([r, g, b]) => (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.179 ? "#000" : "#fff");
 
   function pixels(canvas, head, kind) { // one pixel per weight; what is not finite stays transparent
     const { queries, keys } = sentence(head), bytes = weights(head, kind);

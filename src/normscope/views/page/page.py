@@ -15,20 +15,22 @@ from markupsafe import Markup
 
 from normscope._version import __version__
 from normscope.table import Value
-from normscope.views.page.formatting import count, number
+from normscope.views.page.formatting import count, label, number
+from normscope.views.page.help_texts import figure_help, section_help
 from normscope.views.page.offline_file import check_place, embedded, policy, resource, write_html
+from normscope.views.page.packed_text import packed, packed_plotly
 from normscope.views.page.page_parts import FigureSpec, Page, TableSpec
 from normscope.words import printable
 
+SCRIPTS = ("head_reader", "figure_table", "figure_files", "behaviour")
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
 
 def render(page: Page) -> str:
     """The page as HTML, with plotly.js, the style and the data inside."""
-    from plotly.offline import get_plotlyjs
-
-    ours = {name: resource(f"{name}.js") for name in ("theme", "head_reader", "behaviour")}
-    scripts = {"plotly": get_plotlyjs(), **ours}
+    plotly, plotly_packed = packed_plotly()
+    first = resource("theme.js") + resource("unpack.js")
+    later = "".join(resource(f"{name}.js") for name in SCRIPTS)
     return (
         _environment()
         .from_string(resource("template.html"))
@@ -36,9 +38,11 @@ def render(page: Page) -> str:
             page=page,
             version=__version__,
             style=Markup(resource("style.css")),
-            figures=Markup(embedded(_specs(page))),
-            policy=policy(list(scripts.values())),
-            **{name: Markup(text) for name, text in scripts.items()},
+            figures=Markup(packed(embedded({"figures": _specs(page), "labels": _labels(page)}))),
+            policy=policy([first, plotly, later]),
+            plotly=Markup(plotly_packed),
+            first=Markup(first),
+            scripts=Markup(packed(later)),
         )
     )
 
@@ -60,6 +64,15 @@ def _specs(page: Page) -> dict[str, Any]:
     return staged | {figure.key: _spec(figure) for section in page.closing for figure in section.figures}
 
 
+def _labels(page: Page) -> dict[int, dict[str, str]]:
+    """The names of the checkpoints by step, for each stage that has them."""
+    return {
+        i: {str(step): label(name) for step, name in stage.labels.items()}
+        for i, stage in enumerate(page.stages)
+        if stage.labels
+    }
+
+
 def _spec(figure: FigureSpec) -> dict[str, Any]:
     kept = asdict(figure)
     for in_html in ("key", "title", "note", "click", "wide"):
@@ -69,6 +82,7 @@ def _spec(figure: FigureSpec) -> dict[str, Any]:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.globals |= {"section_help": section_help, "figure_help": figure_help}
     environment.filters |= {"cell": _cell, "alignments": _alignments}
     return environment
 

@@ -36,6 +36,7 @@ class FigureSpec:
     `log_y`: the y axis can be logarithmic. `buttons` switch between sets of traces.
     `click` names what a click on a point shows, from `details` (see behaviour.js);
     `linked` is the key of the figure whose details a click in this figure shows.
+    `numbers` are the `columns` and `rows` of the table behind it, where they do not follow from the traces.
     `reader` is a reader's view of attention heads, in place of traces (see head_reader.js).
     """
 
@@ -52,6 +53,7 @@ class FigureSpec:
     details: Mapping[str, Any] = field(default_factory=dict)
     linked: str = ""
     reader: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     wide: bool = False
 
 
@@ -140,7 +142,8 @@ class Stage:
     """The report of one stage of training.
 
     `name` is "" when there is only one; `summary` are sentences, `facts` numbers beside them.
-    `doubts` are shown before everything else.
+    `doubts` are shown before everything else. `labels` are the names of the checkpoints by step.
+    `scope` says which norm is shown, `soundness` what is known about the checkpoints.
     """
 
     name: str
@@ -148,6 +151,15 @@ class Stage:
     facts: Sequence[Fact]
     sections: Sequence[Section]
     doubts: Doubts | None = None
+    labels: Mapping[int, str] = field(default_factory=dict)
+    scope: str = ""
+    soundness: str = ""
+
+    @property
+    def first_advice(self) -> AdviceLine | None:
+        """The most urgent advice, for the first screen."""
+        lines = [line for section in self.sections for line in section.advice]
+        return lines[0] if lines else None
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def standalone(spec: FigureSpec, about: Sequence[str], look: Look) -> Figure:
 
 
 def _prepared(trace: Trace) -> Trace:
-    """The trace without the name of its set, and with a colour bar in the style of the axes."""
-    kept = {key: value for key, value in trace.items() if key != "set"}
+    """The trace without what only the page reads, and with a colour bar in the style of the axes."""
+    kept = {key: value for key, value in trace.items() if key not in ("set", "of")}
     if "colorbar" in kept:
         return kept | {"colorbar": _merged(_bar_style(), kept["colorbar"])}
     if "colorbar" in kept.get("marker", {}):

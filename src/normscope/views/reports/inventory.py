@@ -10,7 +10,7 @@ from normscope.views.page.formatting import count, plural, points_to_draw
 from normscope.views.page.page_parts import Section, TableSpec
 from normscope.words import joined, printable
 
-MOST_STEPS_SHOWN = 400
+MOST_STEPS_SHOWN = 250
 MOST_NAMES = 200
 
 

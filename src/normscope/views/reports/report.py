@@ -34,7 +34,7 @@ from normscope.views.page.formatting import plural, size, span
 from normscope.views.page.offline_file import check_place
 from normscope.views.page.page import provenance, write
 from normscope.views.page.page_parts import Page, Section, Stage
-from normscope.views.reports import advice, alarms, doubts, inventory, summary, sweep
+from normscope.views.reports import advice, alarms, doubts, first_screen, inventory, summary, sweep
 from normscope.words import printable
 
 MEASURED_TABLES = ("saturation", "head", "attention", "activation")
@@ -119,7 +119,16 @@ def series_page(data: Series) -> Page:
         title="How the norm grows",
         subject=printable(_name(data.name)),
         subtitle=f"{plural(len(data), 'point')} · {span(data.steps.tolist())}",
-        stages=[Stage("", *summary.summary(results.highlights), sections, doubts.doubts(data.findings))],
+        stages=[
+            Stage(
+                "",
+                *summary.summary(results.highlights),
+                sections,
+                doubts.doubts(data.findings),
+                scope=first_screen.scope_sentence(data.scope),
+                soundness=first_screen.ONLY_NORMS,
+            )
+        ],
         closing=[],
         provenance=_written(data.name),
     )
@@ -130,7 +139,9 @@ def _budget(results: Results) -> list[Section]:
 
 
 def _forecast(results: Results) -> list[Section]:
-    return [forecast.section(results.norms, results.forecast)] if results.forecast else []
+    if results.forecast:
+        return [forecast.section(results.norms, results.forecast)]
+    return [Section("forecast", "Forecast", [results.no_forecast])] if results.no_forecast else []
 
 
 def _stages(run: Run) -> list[str]:
@@ -167,7 +178,16 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         Section("tables", "Tables", (), [inventory.by_step(total)]),
     ]
     kept = [section for section in sections if section is not None]
-    return Stage(printable(name), *summary.summary(results.highlights), kept, found_wrong)
+    checkpoints = [row for row in run.checkpoints() if row.stage == name]
+    return Stage(
+        printable(name),
+        *summary.summary(results.highlights),
+        kept,
+        found_wrong,
+        labels={row.step: row.label for row in checkpoints if row.label},
+        scope=first_screen.scope_sentence(total.scope, run.tensors()),
+        soundness=first_screen.soundness(len(checkpoints), stage_findings(run, name)),
+    )
 
 
 def _training(run: Run) -> Stage:
@@ -182,7 +202,14 @@ def _training(run: Run) -> Stage:
         training.section(run, ""),
     ]
     kept = [section for section in found if section is not None]
-    return Stage("", *summary.summary(results.highlights), kept, doubts.doubts(run.findings()))
+    return Stage(
+        "",
+        *summary.summary(results.highlights),
+        kept,
+        doubts.doubts(run.findings()),
+        scope=first_screen.scope_sentence(results.norms.scope, run.tensors()),
+        soundness=first_screen.soundness(0, run.findings()),
+    )
 
 
 def _network_sections(run: Run, stage: str) -> list[Section]:
@@ -205,6 +232,8 @@ def _subtitle(run: Run) -> str:
         parts.append(span(steps))
     if tensors:
         parts.append(f"{size(sum(tensor.numel for tensor in tensors))} parameters".replace("B ", "billion "))
+    if measured_on := str(run.meta.get("time") or "")[:10]:
+        parts.append(f"measured {measured_on}")
     return " · ".join(parts)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from normscope.anatomy import of_scope
 from normscope.theory.answer import Direction, Highlights
-from normscope.theory.laws.growth import GrowthFit
-from normscope.views.page.formatting import count, formula, number
+from normscope.theory.laws.growth import GrowthFit, LawFit
+from normscope.theory.laws.intervals import Interval
+from normscope.theory.laws.laws import EXPONENTS
+from normscope.views.page.formatting import count, formula, number, plural
 from normscope.views.page.page_parts import Fact
+from normscope.words import some
 
 _CHOICES = {
-    "one law": "the choice is clear",
     "several laws": "not the only law that fits",
     "too few points": "the closest; too few points for a choice",
 }
@@ -60,14 +64,36 @@ def _law(fit: GrowthFit, whose: str) -> list[Fact]:
     if fit.verdict == "none":
         found = [Fact(f"Law{whose}", "none", f"closest: {shown}, {r2}")]
     else:
-        found = [Fact(f"Law{whose}", shown, f"{r2}, {_CHOICES[fit.verdict]}")]
-    if fit.exponent:
-        ends = (fit.exponent.low, fit.exponent.high)
-        low, high = (number(round(end, fit.exponent.digits), fit.exponent.digits) for end in ends)
-        found.append(
-            Fact(f"Free exponent{whose}", number(fit.exponent.value, 3), f"95 % interval {low} to {high}")
-        )
-    return found
+        found = [Fact(f"Law{whose}", shown, f"{r2}, {_choice(fit, law)}")]
+    return found + ([_exponent(fit.exponent, whose)] if fit.exponent else [])
+
+
+def _choice(fit: GrowthFit, law: LawFit) -> str:
+    """How sure the law is; a rival that predicts held-out points as well is named."""
+    if fit.verdict != "one law":
+        return _CHOICES[fit.verdict]
+    rivals = [
+        other.name
+        for other in fit.laws
+        if other.name != law.name
+        and other.holdout is not None
+        and law.holdout is not None
+        and other.holdout <= law.holdout
+    ]
+    if rivals:
+        verb = "predicts" if len(rivals) == 1 else "predict"
+        return f"claimed, though {some(rivals, 2)} {verb} as well"
+    return "the choice is clear"
+
+
+def _exponent(found: Interval, whose: str) -> Fact:
+    """The free exponent; in words where its interval says that it is not known."""
+    low, high = (number(round(end, found.digits), found.digits) for end in (found.low, found.high))
+    at_end = any(math.isclose(a, b) for a, b in zip(EXPONENTS, (found.low, found.high), strict=True))
+    if at_end or not found.tells:
+        why = "cut off at the end of the range searched" if at_end else "wider than the value"
+        return Fact(f"Free exponent{whose}", "not known", f"95 % interval {low} to {high}, {why}")
+    return Fact(f"Free exponent{whose}", number(found.value, 3), f"95 % interval {low} to {high}")
 
 
 def _beside(found: Highlights) -> str:
@@ -80,7 +106,7 @@ def _beside(found: Highlights) -> str:
 
 
 def _direction(found: Direction, whose: str) -> list[Fact]:
-    gap = f"steps {count(found.previous)} → {count(found.step)}"
+    gap = f"over {plural(found.step - found.previous, 'step')}, {count(found.previous)} → {count(found.step)}"
     return [
         Fact(f"Last cosine{whose}", number(found.cosine), gap),
         Fact(f"Last alignment{whose}", number(found.alignment, 3), gap),

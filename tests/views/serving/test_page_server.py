@@ -103,7 +103,7 @@ def test_headers_keep_pages_out_of_frames_caches_and_referrers(server):
 def test_long_pages_are_sent_compressed_if_the_browser_reads_that(server):
     path = f"/{server.token}/run/a%20b/"
     assert ask(server, path)[1] == LONG
-    status, body, headers = ask(server, path, Accept_Encoding="gzip, br")
+    _, body, headers = ask(server, path, Accept_Encoding="gzip, br")
     assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body) == LONG
 

@@ -66,7 +66,6 @@ class PageServer(ThreadingHTTPServer):
 
 class _Request(BaseHTTPRequestHandler):
     server: PageServer
-    protocol_version = "HTTP/1.1"
     server_version, sys_version = "normscope", ""
     timeout = 60
 

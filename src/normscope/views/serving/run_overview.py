@@ -1,4 +1,4 @@
-"""What the overview says of one run: its newest step, its norm so far, its alarms, or why it cannot be read."""
+"""What the overview says of one run: newest step, norm so far, alarms, or why it cannot be read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RunOverview:
 def overview(run: ServedRun) -> RunOverview:
     """Read one run file; whatever is wrong with it becomes a sentence."""
     try:
-        with Run(run.path) as opened, opened.snapshot():
+        with Run(run.path) as opened:
             alarms = [alarm for found in opened.artifacts("alarm").values() for alarm in found]
             rows = opened.query("SELECT name, value, MAX(step) FROM scalar GROUP BY name")
             scalars = {str(name): value for name, value, _ in rows if value is not None}

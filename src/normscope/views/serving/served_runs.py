@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from normscope.errors import MissingRunFile
+from normscope.errors import MissingRunFile, UsageError
 from normscope.run_files.run_opening import is_run_file
 from normscope.theory.places.run_places import RUN_FILE, SWEEP_FILE
 
@@ -49,6 +49,8 @@ class FoundRuns:
 def served_runs(place: Path) -> FoundRuns:
     """Every run file and sweep at or below `place`."""
     if place.is_file():
+        if not is_run_file(place):
+            raise UsageError(f"{place} is not a run file: give one, or a folder with run files")
         return FoundRuns({place.name: ServedRun(place.name, place)})
     if not place.is_dir():
         raise MissingRunFile(

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "export": "normscope.cli.export",
     "audit": "normscope.cli.audit",
     "watch": "normscope.cli.watch",
+    "serve": "normscope.cli.serve",
     "spectrum": "normscope.cli.spectrum",
     "saturate": "normscope.cli.saturate",
     "homogeneity": "normscope.cli.homogeneity",

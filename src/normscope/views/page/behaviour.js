@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement;
   const states = {};
-  const { figures: specs, labels } = JSON.parse(packedFigures);
+  let { figures: specs, labels } = JSON.parse(packedFigures);
 
   window.redrawFigures = (where) => (where === "paper" ? drawForPaper() : redraw());
 
@@ -136,25 +136,27 @@
     states[key] = states[key] || { x: "linear", y: "linear", set: (spec.buttons && spec.buttons[0] || {}).key };
     const fresh = !plot.classList.contains("js-plotly-plot");
     await Plotly.react(plot, ...picture(plot, spec, states[key]), config);
-    if (fresh) listen(figure, plot, spec, states[key]);
+    if (fresh) listen(plot);
+    if (spec.details && !figure.detail) details(figure, spec);
   }
   function read(figure, spec) {
     figure.reader = figure.reader || headReader(figure.querySelector(".reader"), spec.reader, (place) => between("heat", place));
     figure.choose = figure.reader.choose;
     figure.reader.paint();
   }
-  function listen(figure, plot, spec, state) {
+  // The handlers ask which figure the plot is in now: a served page moves plots into new figures.
+  function listen(plot) {
+    const home = () => plot.closest("[data-figure]");
     plot.on("plotly_relayout", (change) => {
-      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      if (!spec.step_axis || state.x !== "sqrt" || from === undefined) return;
+      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]], key = home().dataset.figure;
+      if (!specs[key].step_axis || states[key].x !== "sqrt" || from === undefined) return;
       const vals = ticks(Math.max(from, 0) ** 2, to ** 2, 6);
       Plotly.relayout(plot, { "xaxis.tickvals": vals.map(Math.sqrt), "xaxis.ticktext": vals.map(short) });
     });
-    if (spec.details) details(figure, spec);
     plot.on("plotly_click", (event) => {
-      const near = figure.closest("[data-stage]") || document;
-      const home = spec.linked ? near.querySelector(`[data-figure$="${spec.linked}"]`) : figure;
-      if (home && home.choose) home.choose(String(event.points[0].customdata));
+      const figure = home(), near = figure.closest("[data-stage]") || document, { linked } = specs[figure.dataset.figure];
+      const target = linked ? near.querySelector(`[data-figure$="${linked}"]`) : figure;
+      if (target && target.choose) target.choose(String(event.points[0].customdata));
     });
   }
   const visible = () => [...document.querySelectorAll("[data-figure]")].filter((f) => f.offsetParent !== null);
@@ -254,12 +256,55 @@
     const figure = button.closest("[data-figure]"), key = figure.dataset.figure, plot = figure.querySelector(":scope > .plot");
     await saveImage(button, figure.querySelector("h3").textContent, () => picture(plot, specs[key], states[key]), style);
   }
-  const stage = document.getElementById("stage");
-  if (stage) stage.addEventListener("change", () => {
-    for (const part of document.querySelectorAll("[data-stage]")) part.hidden = part.dataset.stage !== stage.value;
-    for (const part of document.querySelectorAll("[data-stage-links]")) part.hidden = part.dataset.stageLinks !== stage.value;
+  function showStage(chosen) {
+    for (const part of document.querySelectorAll("[data-stage]")) part.hidden = part.dataset.stage !== chosen;
+    for (const part of document.querySelectorAll("[data-stage-links]")) part.hidden = part.dataset.stageLinks !== chosen;
+  }
+  document.addEventListener("change", (event) => {
+    if (event.target.id !== "stage") return;
+    showStage(event.target.value);
     redraw();
   });
+
+  // -- a served page whose run file has changed (serving/follow.js) --------------------
+
+  // Everything is replaced but what the reader has done: plots, chosen buttons, open parts, the stage.
+  window.renewPage = (fresh) => {
+    const page = new DOMParser().parseFromString(fresh.html, "text/html");
+    const before = document.getElementById("content"), now = page.getElementById("content");
+    const stage = document.getElementById("stage"), open = opened(before);
+    for (const figure of now.querySelectorAll("[data-figure]")) {
+      const same = before.querySelector(`[data-figure="${CSS.escape(figure.dataset.figure)}"]`);
+      if (same) keepFigure(same, figure);
+    }
+    ({ figures: specs, labels } = fresh);
+    before.replaceWith(now);
+    document.querySelector("nav .links").replaceWith(page.querySelector("nav .links"));
+    for (const selector of open) for (const part of now.querySelectorAll(selector)) part.click();
+    if (stage && document.getElementById("stage")) showStage(document.getElementById("stage").value = stage.value);
+    return redraw();
+  };
+  function keepFigure(before, now) {
+    const [old, fresh] = [before, now].map((figure) => figure.querySelector(":scope > .plot"));
+    if (old && fresh) fresh.replaceWith(old);
+    const buttons = (figure) => [...figure.querySelectorAll(":scope > .tools .choice button")];
+    const [past, present] = [buttons(before), buttons(now)];
+    if (past.length !== present.length) return;
+    present.forEach((button, i) => button.setAttribute("aria-pressed", past[i].getAttribute("aria-pressed")));
+  }
+  // Selectors of what opens again at a click: help, tables of numbers, folded tables.
+  function opened(main) {
+    const found = [...main.querySelectorAll("button[data-help][aria-expanded=true]")].map((b) => `button[data-help="${b.dataset.help}"]`);
+    for (const button of main.querySelectorAll("button[data-numbers][aria-expanded=true]")) {
+      found.push(`[data-figure="${CSS.escape(button.closest("[data-figure]").dataset.figure)}"] button[data-numbers]`);
+    }
+    for (const part of main.querySelectorAll("details[open]")) {
+      const table = part.querySelector("table[data-name]");
+      if (table) found.push(`details:has(table[data-name="${CSS.escape(table.dataset.name)}"]) > summary`);
+    }
+    return found;
+  }
+
   let width = innerWidth;
   addEventListener("resize", () => {
     if ((width < 620) !== (innerWidth < 620)) redraw();

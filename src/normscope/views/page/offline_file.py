@@ -26,13 +26,17 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def policy(scripts: Sequence[str]) -> str:
-    """A content security policy under which only our scripts run and no request can leave."""
+def policy(scripts: Sequence[str], requests: bool = False) -> str:
+    """A content security policy under which only our scripts run and no request can leave.
+
+    With `requests`, the page may ask the server that it came from.
+    """
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    connections = "; connect-src 'self'" if requests else ""
     return (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"base-uri 'none'; form-action 'none'; script-src {allowed}"
+        f"base-uri 'none'; form-action 'none'; script-src {allowed}{connections}"
     )
 
 

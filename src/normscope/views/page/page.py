@@ -26,25 +26,41 @@ SCRIPTS = ("head_reader", "figure_table", "figure_files", "behaviour")
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
 
-def render(page: Page) -> str:
-    """The page as HTML, with plotly.js, the style and the data inside."""
+def render(page: Page, follow: str = "") -> str:
+    """The page as HTML, with plotly.js, the style and the data inside.
+
+    `follow` is a script that renews the page from the server that it came from; a page without one makes
+    no requests.
+    """
     plotly, plotly_packed = packed_plotly()
     first = resource("theme.js") + resource("unpack.js")
-    later = "".join(resource(f"{name}.js") for name in SCRIPTS)
-    return (
-        _environment()
-        .from_string(resource("template.html"))
-        .render(
-            page=page,
-            version=__version__,
-            style=Markup(resource("style.css")),
-            figures=Markup(packed(embedded({"figures": _specs(page), "labels": _labels(page)}))),
-            policy=policy([first, plotly, later]),
-            plotly=Markup(plotly_packed),
-            first=Markup(first),
-            scripts=Markup(packed(later)),
-        )
+    later = "".join(resource(f"{name}.js") for name in SCRIPTS) + follow
+    return _html(
+        page,
+        style=Markup(resource("style.css")),
+        figures=Markup(packed(embedded(drawn(page)))),
+        policy=policy([first, plotly, later], requests=bool(follow)),
+        plotly=Markup(plotly_packed),
+        first=Markup(first),
+        scripts=Markup(packed(later)),
+        served=bool(follow),
     )
+
+
+def render_content(page: Page) -> str:
+    """The page without style, scripts and data: what a served page takes its content from."""
+    empty = dict.fromkeys(("style", "figures", "policy", "plotly", "first", "scripts"), "")
+    return _html(page, **empty, served=True)
+
+
+def drawn(page: Page) -> dict[str, Any]:
+    """The data of every figure, and the labels of checkpoints."""
+    return {"figures": _specs(page), "labels": _labels(page)}
+
+
+def _html(page: Page, **parts: object) -> str:
+    template = _environment().from_string(resource("template.html"))
+    return template.render(page=page, version=__version__, **parts)
 
 
 def write(page: Page, output: str | os.PathLike[str]) -> Path:

@@ -61,7 +61,10 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table: numbers right-aligned, text left-aligned. A long table is `folded`; long cells `wrapped`."""
+    """One table: numbers right-aligned, text left-aligned. A long table is `folded`; long cells `wrapped`.
+
+    `links` are addresses, one for each row, that its first cell leads to.
+    """
 
     key: str
     title: str
@@ -71,6 +74,7 @@ class TableSpec:
     folded: bool = False
     marked: int | None = None  # index of the row that the text is about
     wrapped: bool = False
+    links: Sequence[str] = ()
 
 
 SectionPart = FigureSpec | TableSpec
@@ -177,6 +181,8 @@ class Page:
     warnings: Sequence[str] = ()
     lists: Sequence[TableSpec] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+    home: str = ""
+    """Of a served page: the address of the overview."""
 
     @property
     def figures(self) -> list[FigureSpec]:

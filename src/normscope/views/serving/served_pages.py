@@ -1,0 +1,136 @@
+"""The pages of a served folder: made when they are asked for, and again when a run file has changed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+
+from normscope.errors import NormscopeError, UsageError
+from normscope.run import Run
+from normscope.views.page.formatting import plural
+from normscope.views.page.offline_file import embedded, resource
+from normscope.views.page.page import drawn, render, render_content
+from normscope.views.page.page_parts import Page, Stage
+from normscope.views.reports.report import run_page
+from normscope.views.reports.sweep import sweep_page
+from normscope.views.serving.overview_page import overview_page
+from normscope.views.serving.page_server import Answer, PageServer
+from normscope.views.serving.run_overview import RunOverview, overview
+from normscope.views.serving.served_runs import FoundRuns, ServedRun, served_runs
+from normscope.words import printable
+
+LOOK_EVERY = 5.0
+"""Seconds between two looks for new run files."""
+REST = 4.0
+"""A page is made again only after this many times the time that making it took."""
+HOME = "../../"
+NOTHING_NEW = Answer(b"", status=HTTPStatus.NO_CONTENT)
+
+
+@dataclass
+class _Made:
+    """A page as it was made last."""
+
+    stamp: str
+    page: Page
+    cost: float
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def rested(self) -> bool:
+        return time.monotonic() - self.at >= REST * self.cost
+
+
+class ServedPages:
+    """Answers for a `PageServer`: the overview, the page of each run, and what is new in either."""
+
+    def __init__(self, place: Path) -> None:
+        self._place, self._lock = place, threading.Lock()
+        self._found, self._looked = served_runs(place), time.monotonic()
+        self._made: dict[str, _Made] = {}
+        self._overviews: dict[ServedRun, tuple[object, RunOverview]] = {}
+        self._follow = resource("follow.js", __package__)
+
+    @property
+    def found(self) -> FoundRuns:
+        """The runs there are; new ones are looked for every few seconds."""
+        if self._place.is_dir() and time.monotonic() - self._looked > LOOK_EVERY:
+            self._found, self._looked = served_runs(self._place), time.monotonic()
+        return self._found
+
+    def answer(self, path: str, query: dict[str, str]) -> Answer | None:
+        """What is at a path below the token."""
+        with self._lock:  # one page is made at a time: making one uses all of a core
+            if path in ("", "now"):
+                return self._respond("", self._overview_stamp(), self._overview, path, query)
+            kind, _, rest = path.partition("/")
+            name, _, last = rest.rpartition("/")
+            run = self.found.runs.get(name)
+            if kind != "run" or run is None or last not in ("", "now"):
+                return None
+            return self._respond(run.name, str(run.stamp), lambda: _page(run), last, query)
+
+    def _respond(
+        self, key: str, stamp: str, make: Callable[[], Page], last: str, query: dict[str, str]
+    ) -> Answer:
+        made = self._made.get(key)
+        if made is None or (made.stamp != stamp and made.rested):
+            began = time.monotonic()
+            page = make()
+            made = self._made[key] = _Made(stamp, page, time.monotonic() - began)
+        if last != "now":
+            follow = f"const servedStamp = {embedded(made.stamp)};\n{self._follow}"
+            return Answer(render(made.page, follow).encode("utf-8", "replace"))
+        if query.get("stamp") == made.stamp:
+            return NOTHING_NEW
+        fresh = {"stamp": made.stamp, "html": render_content(made.page), **drawn(made.page)}
+        return Answer(embedded(fresh).encode("utf-8", "replace"), "application/json; charset=utf-8")
+
+    def _overview_stamp(self) -> str:
+        found = self.found
+        return json.dumps([found.note, *((name, run.stamp) for name, run in found.runs.items())])
+
+    def _overview(self) -> Page:
+        known = {run: self._known(run) for run in self._found.runs.values()}
+        notes = [self._found.note] if self._found.note else []
+        return overview_page(str(self._place), list(known.values()), notes)
+
+    def _known(self, run: ServedRun) -> RunOverview:
+        """The overview of a run, read again only if the file has changed."""
+        stamp, (old, made) = run.stamp, self._overviews.get(run, (None, None))
+        if made is None or stamp != old:
+            made = overview(run)
+            self._overviews[run] = stamp, made
+        return made
+
+
+def _page(run: ServedRun) -> Page:
+    """The report of a run or a sweep; of one that cannot be read yet, a page that says why."""
+    try:
+        if run.is_sweep:
+            return replace(sweep_page(run.path, {}), home=HOME)
+        with Run(run.path) as opened:
+            return replace(run_page(opened), home=HOME)
+    except NormscopeError as error:
+        nothing = Stage("", [printable(str(error))], [], [])
+        return Page("Nothing to show yet", printable(run.name), "", [nothing], [], home=HOME)
+
+
+def open_server(place: Path, port: int, any_port: bool) -> tuple[PageServer, str]:
+    """A server for the runs at `place`, and what it found there; `any_port` if the port is only a wish."""
+    pages = ServedPages(place)
+    runs = pages.found.runs
+    said = (
+        f"{plural(len(runs), 'run')} of {place}" if runs else f"no runs in {place} yet; new ones will appear"
+    )
+    try:
+        return PageServer(pages.answer, port), said
+    except UsageError:
+        if not any_port:
+            raise
+        return PageServer(pages.answer), said

@@ -26,8 +26,13 @@ INSTEAD = {
     },
     "normscope demo": {"demo": "demo --steps 10"},
     "normscope saturate model-Q8_0.gguf --text brown.txt": {"brown.txt": "numbered.txt"},
-    "normscope saturate out/checkpoint-*": {"out/checkpoint-*": "out/checkpoint-1 out/checkpoint-2 --text brown.txt"},
-    "normscope sweep --lr 1e-4:1e-1:5 --weight-decay 1e-3:1:5": {":5": ":2", "sweep": f"sweep --steps 4 {TINY}"},
+    "normscope saturate out/checkpoint-*": {
+        "out/checkpoint-*": "out/checkpoint-1 out/checkpoint-2 --text brown.txt"
+    },
+    "normscope sweep --lr 1e-4:1e-1:5 --weight-decay 1e-3:1:5": {
+        ":5": ":2",
+        "sweep": f"sweep --steps 4 {TINY}",
+    },
     "normscope sweep --lr 1e-4:1e-2:5 --weight-decay 1e-3:1e1:5 --steps 400 --set max_length=128 -o grid/": {
         ":5": ":2",
         "400": f"4 {TINY}",

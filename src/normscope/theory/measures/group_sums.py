@@ -205,7 +205,10 @@ class Grouped:
         if name == "nonfinite" or not self.broken.any():
             return values
         broken = self.broken if name in OF_ONE_STEP else self._broken_pairs
-        return np.where(broken | (name == "distance") & self._first_broken, np.nan, values)
+        if name == "distance":
+            broken = broken | self._first_broken
+        found: Array = np.where(broken, np.nan, values)
+        return found
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:

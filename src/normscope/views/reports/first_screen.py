@@ -35,7 +35,7 @@ def _share(scope: str, tensors: Sequence[TensorRow]) -> str:
 
 
 def soundness(checkpoints: int, findings: Sequence[Finding], complete: bool | None = True) -> str:
-    """What the checks of the scan say about the series, in one sentence; nothing of a file that does not know.
+    """What the checks of the scan say about the series, in one sentence; nothing if that is not known.
 
     `complete` says whether the scan finished; None if the run file does not say.
     """

@@ -132,7 +132,8 @@ def test_the_norm_that_is_shown_is_named(run_path):
 
 def test_soundness_is_claimed_only_of_checkpoints_that_were_compared():
     assert soundness(5, []).startswith("The series is sound: the scan")
-    assert "not sound" in soundness(5, [Finding("gap", (3,), "missing", 0.9)])
+    assert "in the box above: 1 finding" in soundness(5, [Finding("gap", (3,), "missing", 0.9)])
+    assert soundness(5, [], complete=None) == ""
     assert "1 hint" in soundness(5, [Finding("gap", (3,), "missing", 0.2)])
     assert "was not checked" in soundness(5, [], complete=False)
     assert "sound" not in soundness(1, []) and "sound" not in soundness(0, [])

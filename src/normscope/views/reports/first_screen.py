@@ -34,14 +34,19 @@ def _share(scope: str, tensors: Sequence[TensorRow]) -> str:
     return f" ({percent(body / whole)} of the parameters)"
 
 
-def soundness(checkpoints: int, findings: Sequence[Finding], complete: bool = True) -> str:
-    """What the checks of the scan say about the series, in one sentence."""
+def soundness(checkpoints: int, findings: Sequence[Finding], complete: bool | None = True) -> str:
+    """What the checks of the scan say about the series, in one sentence; nothing if that is not known.
+
+    `complete` says whether the scan finished; None if the run file does not say.
+    """
     sure = sum(finding.confidence >= SURE for finding in findings)
     if sure:
-        return f"The series is not sound: {plural(sure, 'finding')}, in the box above."
+        return f"What speaks against these checkpoints is in the box above: {plural(sure, 'finding')}."
     if findings:
         return f"The series is sound as far as it was checked, with {plural(len(findings), 'hint')}, above."
-    if not complete:
+    if checkpoints and complete is None:
+        return ""
+    if not complete and checkpoints:
         return "The scan did not finish, so the series was not checked: run the scan again."
     if checkpoints > 1:
         return f"The series is sound: the scan found nothing wrong with its {checkpoints:,} checkpoints."

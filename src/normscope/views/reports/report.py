@@ -187,7 +187,7 @@ def _stage(run: Run, name: str, has_weights: bool) -> Stage:
         labels={row.step: row.label for row in checkpoints if row.label},
         scope=first_screen.scope_sentence(total.scope, run.tensors()),
         soundness=first_screen.soundness(
-            len(checkpoints), stage_findings(run, name), bool(run.meta.get("complete", True))
+            len(checkpoints), stage_findings(run, name), run.meta.get("complete")
         ),
     )
 

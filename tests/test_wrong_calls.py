@@ -159,8 +159,13 @@ def test_a_plan_that_changes_nothing_is_refused():
         ns.forecast(ns.Series("c", STEPS, VALUES, unit="cosine"), 600_000, ns.Plan(lr=1e-3))
 
 
-@pytest.mark.parametrize("to", [None, "x", 1.5, float("nan"), float("inf")])
-def test_a_forecast_needs_a_step(to):
+def test_a_forecast_needs_a_step_or_a_threshold():
+    with pytest.raises(UsageError, match="give the step to forecast"):
+        ns.forecast("t5-base")
+
+
+@pytest.mark.parametrize("to", ["x", 1.5, float("nan"), float("inf")])
+def test_the_step_of_a_forecast_is_an_integer(to):
     with pytest.raises(UsageError, match="to must be an integer"):
         ns.forecast("t5-base", to)
 

@@ -187,6 +187,12 @@ def reading(paper_id: str) -> list[str]:
     return [claim.sentence, *(work.title for work in works), *(term.term for term in terms)]
 
 
+def passed(path: Path) -> int | None:
+    found: ns.Forecast = ns.forecast(path, measure="qk-logit-bound", threshold=100.0)
+    crossing: ns.ThresholdCrossing | None = found.crossing
+    return None if crossing is None else crossing.step
+
+
 def directions(folder: Path) -> list[float | None]:
     config = ns.SpectrumConfig(of=("weights", "growth"), scan=ns.ScanConfig(workers=2))
     found: ns.Spectra = ns.spectrum(folder, "run.db", config, progress=progress)

@@ -53,7 +53,8 @@ INSTEAD = {
     "normscope train --spectrum log:4": {"train": f"train --steps 4 {TINY}"},
     "normscope train --saturation WHEN": {"train": f"train --steps 4 {TINY}", "WHEN": "log:2"},
     "normscope train --task dyck-2 --norm post --steps 3000 --run runs/dyck.db": {"3000": f"4 {TINY}"},
-    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word --size paper": {
+    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word "
+    "--size paper": {
         "--size paper": f"--steps 4 {TINY} --set length=8",
     },
     "normscope forecast run.db --measure M --threshold X": {"M": "qk-logit-bound", "X": "100"},
@@ -81,7 +82,9 @@ NEEDS = {
     "normscope scan s3://bucket/checkpoints --engine ray://head:10001": RAY,
     "normscope scan /shared/checkpoints --run /shared/run.db --engine ray://normscope-head-svc:10001": RAY,
     'normscope scan "$SCRATCH/checkpoints" --run "$SCRATCH/run.db" --engine "$engine"': RAY,
-    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": "a Dask cluster; see tests/engines",
+    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": (
+        "a Dask cluster; see tests/engines"
+    ),
     "normscope paper 2305.13673 --depth 2": "the internet; tests/literature asks a local service",
     "normscope show run.db --measure spectral-norm --by layer": "a plugin; tests/test_plugins.py installs it",
     "normscope replicate ID": "a plugin with a claim; tests/test_plugins.py installs one",

@@ -33,7 +33,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class StoredArray:
+class Hdf5Array:
     """An array of a file; `extent` is None if it cannot hold weights, for the `reason`."""
 
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class StoredArray:
 class Hdf5Tree:
     """The datasets of a file, the texts attached to its groups, and links that lead nowhere new."""
 
-    datasets: dict[Path, StoredArray] = field(default_factory=dict)
+    datasets: dict[Path, Hdf5Array] = field(default_factory=dict)
     attributes: dict[Path, dict[str, str]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ class _Walk:
                 f"too many names (limit {allowed.tensors:,}, with {allowed.names:,} characters in all)"
             )
 
-    def _dataset(self, name: str, address: int, messages: list[HeaderMessage]) -> StoredArray:
+    def _dataset(self, name: str, address: int, messages: list[HeaderMessage]) -> Hdf5Array:
         if any(message.kind == EXTERNAL for message in messages):
             raise CheckpointError(
                 f"{self.objects.bytes.source.name} keeps the values of {name[:100]!r} in another file, "
@@ -120,14 +120,14 @@ class _Walk:
         element, shape = read_type(kinds[DATATYPE].piece()), read_shape(kinds[DATASPACE].piece())
         element = self._meant(element, messages)
         if element.name not in ITEM_SIZES:
-            return StoredArray(shape, element.name, address, None, f"values of {element.name}")
+            return Hdf5Array(shape, element.name, address, None, f"values of {element.name}")
         if element.big_endian:
             raise CheckpointError(
                 f"{self.objects.bytes.source.name} was written on a big-endian machine; save it again."
             )
         filters = read_filters(kinds[FILTERS].piece()) if FILTERS in kinds else ()
         extent = locate(self.objects, Stored(name, shape, element.width, filters), kinds[LAYOUT])
-        return StoredArray(shape, element.name, address, extent, "" if extent else NEVER_WRITTEN)
+        return Hdf5Array(shape, element.name, address, extent, "" if extent else NEVER_WRITTEN)
 
     def _meant(self, element: ElementType, messages: list[HeaderMessage]) -> ElementType:
         """Keras stores bfloat16 as two bytes without a meaning, and the meaning in an attribute."""

@@ -13,7 +13,7 @@ from normscope.checkpoints.base import Checkpoint, File, Folder, Tensor
 from normscope.checkpoints.extents import Extent, Extras, TableCheckpoint, read_step
 from normscope.checkpoints.formats.hdf5.hdf5_bytes import Hdf5Source
 from normscope.checkpoints.formats.hdf5.hdf5_objects import SIGNATURE
-from normscope.checkpoints.formats.hdf5.hdf5_tree import Hdf5Tree, StoredArray, read_tree
+from normscope.checkpoints.formats.hdf5.hdf5_tree import Hdf5Array, Hdf5Tree, read_tree
 from normscope.checkpoints.formats.hdf5.keras_names import classes_in_config, name_datasets
 from normscope.checkpoints.formats.held_bytes import Held
 from normscope.checkpoints.formats.json_headers import parse_object
@@ -122,5 +122,5 @@ def _checkpoint(files: Sequence[File], tree: Hdf5Tree, classes: Mapping[str, str
     return TableCheckpoint("hdf5", files, tensors, extents, Extras(named.skipped, step))
 
 
-def _step(counter: StoredArray) -> int | None:
+def _step(counter: Hdf5Array) -> int | None:
     return None if counter.extent is None else read_step(counter.extent, int(counter.dtype[3:]) // 8)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from normscope.checkpoints.formats.hdf5.hdf5_tree import Hdf5Tree, Path, StoredArray
+from normscope.checkpoints.formats.hdf5.hdf5_tree import Hdf5Array, Hdf5Tree, Path
 from normscope.checkpoints.formats.hdf5.keras_variables import (
     RANDOM,
     class_in_words,
@@ -78,7 +78,7 @@ def classes_in_config(config: object) -> dict[str, str]:
     return {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1}
 
 
-def _skip(named: NamedDatasets, path: Path, datasets: Mapping[Path, StoredArray]) -> bool:
+def _skip(named: NamedDatasets, path: Path, datasets: Mapping[Path, Hdf5Array]) -> bool:
     """Note what is beside the model: the optimizer, from which the step is known, and metrics."""
     first = path[0] if path else ""
     if len(path) > 1 and _OPTIMIZER.fullmatch(first):

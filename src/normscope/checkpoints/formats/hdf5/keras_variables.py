@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from normscope.checkpoints.formats.hdf5.hdf5_tree import StoredArray
+from normscope.checkpoints.formats.hdf5.hdf5_tree import Hdf5Array
 
 _KERNEL, _GAIN, _CELL = ("kernel", "bias"), ("gamma", "beta"), ("kernel", "recurrent_kernel", "bias")
 _SEPARABLE = ("depthwise_kernel", "pointwise_kernel", "bias")
@@ -36,7 +36,7 @@ def is_random_state(kind: str, node: str) -> bool:
     return any(_STATE.fullmatch(re.sub(r"_\d+$", "", word)) for word in (kind, node))
 
 
-def variable_names(kind: str, node: str, variables: Sequence[StoredArray]) -> list[str]:
+def variable_names(kind: str, node: str, variables: Sequence[Hdf5Array]) -> list[str]:
     """The names of a layer's variables, in their order; those that nothing tells stay `vars.N`."""
     numbered = [f"vars.{index}" for index in range(len(variables))]
     if kind == "batch_normalization" or (kind not in _VARIABLES and _is_batch_norm(node, variables)):
@@ -51,7 +51,7 @@ def variable_names(kind: str, node: str, variables: Sequence[StoredArray]) -> li
     return _by_shapes(variables) or numbered
 
 
-def _by_shapes(variables: Sequence[StoredArray]) -> list[str]:
+def _by_shapes(variables: Sequence[Hdf5Array]) -> list[str]:
     if len(variables) != 2:
         return []
     first, second = (each.shape for each in variables)
@@ -60,6 +60,6 @@ def _by_shapes(variables: Sequence[StoredArray]) -> list[str]:
     return list(_GAIN) if len(first) == 1 and first == second else []
 
 
-def _is_batch_norm(node: str, variables: Sequence[StoredArray]) -> bool:
+def _is_batch_norm(node: str, variables: Sequence[Hdf5Array]) -> bool:
     shapes = {each.shape for each in variables}
     return len(variables) == 4 and len(shapes) == 1 and _NORM.fullmatch(node) is not None

@@ -221,7 +221,8 @@ class Grouped:
         every, steps = self.sums.added("nonfinite") > 0, self.sums.steps
         at = np.minimum(np.searchsorted(steps, self.previous), len(steps) - 1)
         before = every[at] & (steps[at] == self.previous)[:, None]
-        return self.broken | before
+        found: NDArray[np.bool_] = self.broken | before
+        return found
 
     @property
     def _first_broken(self) -> NDArray[np.bool_]:

@@ -25,15 +25,16 @@ def fast_growth(known: RunEvidence) -> Judgement:
     if found is None or found.value_now <= 0 or min(found.value, found.low) <= 0:
         return Judgement()
     factor = found.value / found.value_now
-    expected = (
-        f"{short(found.value)} at step {found.to:,} (95 % interval {short(found.low)} to {short(found.high)})"
-    )
+    low, high, at = short(found.low), short(found.high), f"at step {found.to:,}"
+    expected = f"between {low} and {high} {at}"
+    if found.tells:
+        expected = f"at {short(found.value)} {at} (95 % interval {low} to {high})"
     if (seen := _seen(known, found.value_now)) is not None:
         return seen
     sure = probability_above(ROOT * found.value_now, found.value, found.low, found.high)
     if found.trust < TRUSTED or factor <= ROOT or sure < SURE:
         return Judgement(
-            checked=f"the norm, {short(found.value_now)}, is expected at {expected}",
+            checked=f"the norm, {short(found.value_now)}, is expected {expected}",
             doubt=sure * (found.trust >= TRUSTED),
         )
     said = (

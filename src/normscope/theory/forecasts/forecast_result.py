@@ -66,6 +66,11 @@ class Forecast(Tabular):
         return self.curve
 
     @property
+    def tells(self) -> bool:
+        """Whether the interval is narrower than the value itself; a wider one names no value."""
+        return self.high - self.low < abs(self.value) or self.value == 0
+
+    @property
     def messages(self) -> tuple[str, ...]:
         """The sentences, then the notes."""
         return (*self.sentences, *self.notes)

@@ -25,7 +25,7 @@ def forecast_sentences(result: Forecast) -> list[str]:
 
 
 def _expected(result: Forecast) -> str:
-    if result.high - result.low >= abs(result.value) > 0:
+    if not result.tells:
         return (
             f"{result.past.subject} is expected between {result.low:.4g} and {result.high:.4g} at step "
             f"{result.to:,} (95 % interval), which is too wide to name a value; it is {result.value_now:.4g} "

@@ -30,8 +30,7 @@ def forecast_figure(series: Series, found: Forecast) -> FigureSpec:
     unit, whose, value = series.unit or "norm", of_scope(series.scope), number(found.value)
     points = measured_points(series, what=f"{label(unit)}{whose}")
     interval = f"95 % interval {number(found.low)} to {number(found.high)}"
-    wide = found.high - found.low >= abs(found.value)
-    expected = f"not known closely: {interval}" if wide else f"expected at {value}, {interval}"
+    expected = f"expected at {value}, {interval}" if found.tells else f"not known closely: {interval}"
     return FigureSpec(
         "forecast",
         f"At step {count(found.to)} the {printable(unit)}{whose} is {expected}",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.weights.spectra.growth_directions import known_directions
 from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues, scaled
 from normscope.weights.spectra.radau_rule import RadauRule, radau_rule
 from normscope.weights.spectra.spectral_figures import effective_rank
@@ -28,7 +29,7 @@ CROWDED = 1e-2  # of themselves: if a whole block of values is this close, there
 NULL = 1e-3  # of σ₁: in float32, values below are not told from zero
 LOST = 8 * float(np.finfo(np.float32).eps)  # of σ₁², by float32 products
 MARGIN = 8  # values beyond those wanted that are refined with them, for clusters at the end
-CHUNK = 256  # rows that are widened to float64 at a time
+CHUNK = 256  # columns that are widened to float64 at a time
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class KrylovOptions:
     """How far to go: until the largest values and the effective rank are certain, or after `most` products.
 
     Certain is: σ₁ within `tolerance` · σ₁, the `wanted` largest values within that or `own_tolerance` of
-    themselves, the effective rank within `rank_tolerance`.
+    themselves, the effective rank within `rank_tolerance`. So many leading `directions` are kept, if the same
+    products find them.
     """
 
     wanted: int = 8
@@ -46,6 +48,7 @@ class KrylovOptions:
     least: int = 6
     most: int = 60
     seed: int = 0
+    directions: int = 0
 
 
 def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = None) -> WeightedValues:
@@ -72,6 +75,7 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
         shape=shape,
         energy=energy * scale**2,
         bias=bias,
+        directions=known_directions(space, wide, ritz, matrix.shape[0] > matrix.shape[1], options.directions),
     )
 
 
@@ -264,7 +268,7 @@ def _unseen_copies(values: Array, residuals: Array, block: int) -> Array:
 def _largest(wide: Block, vectors: Block) -> Array:
     """The singular values of W projected onto the space of these vectors, in float64."""
     basis = np.linalg.qr(vectors.astype(np.float64))[0]
-    images = np.zeros((wide.shape[1], basis.shape[1]))
-    for first in range(0, len(wide), CHUNK):
-        images += wide[first : first + CHUNK].astype(np.float64).T @ basis[first : first + CHUNK]
+    images = np.empty((wide.shape[1], basis.shape[1]))
+    for first in range(0, len(images), CHUNK):
+        images[first : first + CHUNK] = wide[:, first : first + CHUNK].astype(np.float64).T @ basis
     return np.asarray(np.linalg.svd(images, compute_uv=False), np.float64)

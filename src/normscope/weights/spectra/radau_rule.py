@@ -21,7 +21,7 @@ from normscope.weights.spectra.weighted_values import Array
 LEAST = 1e-6  # of λ₁: eigenvalues below are rounding, and would be divided by
 MOST_SHARE = 1 / 3
 ONE_RULE, BOTH_RULES, RISING = 0.1, 1 / 30, 1.0
-"""Of the difference of the rules: the error of the first, of the mixture, and of it where the density rises."""
+"""Of the difference of the rules: the error of the first, of the mixture, and where the density rises."""
 LEVEL = 1.25  # times half the weight of the next node
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.weights.spectra.growth_directions import known_directions
 from normscope.weights.spectra.krylov_space import Block, KrylovSpace, RitzValues, scaled
+from normscope.weights.spectra.radau_rule import RadauRule, radau_rule
 from normscope.weights.spectra.spectral_figures import effective_rank
 from normscope.weights.spectra.weighted_values import Array, WeightedValues
 
@@ -23,10 +25,11 @@ CLOSE_TO_LARGEST, CLOSE_TO_ITSELF = 2e-3, 5e-3
 """A value counts by itself if its residual keeps it this close, in units of σ₁ and of σ; others describe
 the density."""
 SAME = 1e-5  # of σ₁: values this close may be copies of one
+CROWDED = 1e-2  # of themselves: if a whole block of values is this close, there may be more of them
 NULL = 1e-3  # of σ₁: in float32, values below are not told from zero
 LOST = 8 * float(np.finfo(np.float32).eps)  # of σ₁², by float32 products
 MARGIN = 8  # values beyond those wanted that are refined with them, for clusters at the end
-CHUNK = 256  # rows that are widened to float64 at a time
+CHUNK = 256  # columns that are widened to float64 at a time
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class KrylovOptions:
     """How far to go: until the largest values and the effective rank are certain, or after `most` products.
 
     Certain is: σ₁ within `tolerance` · σ₁, the `wanted` largest values within that or `own_tolerance` of
-    themselves, the effective rank within `rank_tolerance`.
+    themselves, the effective rank within `rank_tolerance`. So many leading `directions` are kept, if the same
+    products find them.
     """
 
     wanted: int = 8
@@ -44,6 +48,7 @@ class KrylovOptions:
     least: int = 6
     most: int = 60
     seed: int = 0
+    directions: int = 0
 
 
 def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = None) -> WeightedValues:
@@ -56,8 +61,11 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
         side = wide.shape[0]
         return WeightedValues(np.zeros(side), np.ones(side), np.zeros(side), np.empty((0, side)), shape, 0.0)
     space = KrylovSpace(wide, options.seed)
-    found, bias = _grown(space, energy, options)
-    values = _refined(found, wide, space, options.wanted + MARGIN)
+    bias = _grow(space, energy, options)
+    ritz = space.with_residuals(space.ritz())
+    refined = _refined(_weighted(space, ritz, energy), ritz, wide, space, options.wanted + MARGIN)
+    rule = radau_rule(space, ritz)
+    values = refined if space.exhausted else _mixed(refined, rule, rule.share)
     narrowed = matrix.dtype.itemsize > wide.dtype.itemsize
     rounding = 2.0**-24 * float(np.sqrt(energy)) if narrowed else 0.0  # of each entry to float32
     return replace(
@@ -67,15 +75,12 @@ def krylov_values(matrix: NDArray[np.floating], options: KrylovOptions | None = 
         shape=shape,
         energy=energy * scale**2,
         bias=bias,
+        directions=known_directions(space, wide, ritz, matrix.shape[0] > matrix.shape[1], options.directions),
     )
 
 
-def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[WeightedValues, float]:
-    """Grow the space until the spectrum is certain; the second value is the bias left in the effective rank.
-
-    The bias of a quadrature with k products falls about as 1/k², so it is about k / (2 · 4) times what the
-    last four products have changed.
-    """
+def _grow(space: KrylovSpace, energy: float, options: KrylovOptions) -> float:
+    """Grow the space until the spectrum is certain; returns the bias left in the effective rank."""
     ranks: dict[int, float] = {}
     check = options.least
     for products in range(1, options.most + 1):
@@ -85,26 +90,38 @@ def _grown(space: KrylovSpace, energy: float, options: KrylovOptions) -> tuple[W
             continue
         check = products + max(2, products // CHECKED_LATER)
         ritz = space.ritz()
-        found = _weighted(space, ritz, energy)
-        ranks[products] = effective_rank(found.values, found.weights)
-        bias = 0.0 if space.exhausted else _bias(ranks)
-        if last or (bias <= options.rank_tolerance and _certain(ritz, options)):
+        certain = _certain(ritz, len(space.starts), options)
+        if not last and not certain:
+            continue
+        gauss, rule = _weighted(space, ritz, energy), radau_rule(space, ritz)
+        ranks[products] = _rank(_mixed(gauss, rule, rule.share))
+        bias = 0.0 if space.exhausted else _bias(ranks, gauss, rule)
+        if last or bias <= options.rank_tolerance:
             break
-    return found, bias
+    return bias
 
 
-def _bias(ranks: Mapping[int, float]) -> float:
-    """The relative bias of the last effective rank; NaN if there is none to compare it with."""
-    products = max(ranks)
-    before = [other for other in ranks if other <= products - COMPARED]
+def _rank(found: WeightedValues) -> float:
+    return effective_rank(found.values, found.weights)
+
+
+def _bias(ranks: Mapping[int, float], gauss: WeightedValues, rule: RadauRule) -> float:
+    """The relative bias of the last effective rank; infinite if there is nothing to compare it with.
+
+    The two rules err to both sides, and their mixture by a small part of what is between them. Or: the bias
+    with k products falls about as 1/k², so it is about k / (2 · 4) times what the last four have changed.
+    """
+    products, other = max(ranks), _mixed(gauss, rule, 1.0)
+    between = abs(_rank(gauss) - _rank(other)) / ranks[products] if other is not gauss else np.inf
+    before = [earlier for earlier in ranks if earlier <= products - COMPARED]
     if not before:
-        return float("nan")
+        return rule.doubt * between
     change = abs(ranks[products] / ranks[max(before)] - 1)
-    return change * products / (2 * (products - max(before)))
+    return min(rule.doubt * between, change * products / (2 * (products - max(before))))
 
 
-def _certain(ritz: RitzValues, options: KrylovOptions) -> bool:
-    bounds = _errors(ritz, rounded=False)[: options.wanted]
+def _certain(ritz: RitzValues, block: int, options: KrylovOptions) -> bool:
+    bounds = _errors(ritz, block, rounded=False)[: options.wanted]
     values = np.sqrt(ritz.eigenvalues[: options.wanted])
     near = np.maximum(options.own_tolerance * values, options.tolerance * values[0])
     return bool(np.all(bounds <= near) and bounds[0] <= options.tolerance * values[0])
@@ -128,9 +145,27 @@ def _weighted(space: KrylovSpace, ritz: RitzValues, energy: float) -> WeightedVa
     rest = probes[:, alone:].sum(axis=1, keepdims=True)
     probes[:, alone:] *= np.divide(side - alone, rest, out=np.zeros_like(rest), where=rest > 0)
     probes[:, alone:] *= _correction(values, probes.mean(axis=0), alone, energy)
-    errors = np.where(np.arange(len(values)) < known, _errors(ritz, rounded=True), np.nan)
+    errors = np.where(np.arange(len(values)) < known, _errors(ritz, len(space.starts), rounded=True), np.nan)
     shape = side, side  # the caller knows the larger side
     return WeightedValues(values, probes.mean(axis=0), errors, probes, shape, energy)
+
+
+def _mixed(gauss: WeightedValues, rule: RadauRule, share: float) -> WeightedValues:
+    """The density as the mean of two rules, below the values that count by themselves."""
+    alone, side = int(np.isfinite(gauss.errors).sum()), gauss.side
+    if alone == len(gauss.values) or not (gauss.probes[:, :alone] == 1).all():
+        return gauss
+    values = np.concatenate([gauss.values, np.minimum(rule.values[alone:], gauss.values[max(alone - 1, 0)])])
+    seen = rule.seen[:, alone:]
+    total = seen.sum(axis=1, keepdims=True)
+    added = seen * np.divide(side - alone, total, out=np.zeros_like(total), where=total > 0)
+    probes = np.hstack([gauss.probes, share * added])
+    probes[:, alone : len(gauss.values)] *= 1 - share
+    order = np.concatenate([np.arange(alone), alone + np.argsort(-values[alone:], kind="stable")])
+    values, probes = values[order], probes[:, order]
+    probes[:, alone:] *= _correction(values, probes.mean(axis=0), alone, gauss.energy)
+    errors = np.where(np.arange(len(values)) < alone, np.resize(gauss.errors, len(values)), np.nan)
+    return replace(gauss, values=values, weights=probes.mean(axis=0), errors=errors, probes=probes)
 
 
 def _leading(converged: NDArray[np.bool_]) -> int:
@@ -148,20 +183,29 @@ def _before_copies(values: Array, block: int) -> int:
     return int(np.argmax(copied)) if copied.any() else len(values)
 
 
-def _errors(ritz: RitzValues, rounded: bool) -> Array:
+def _errors(ritz: RitzValues, block: int, rounded: bool) -> Array:
     """Bounds of the errors of σ: r / 2σ of a residual r, or r² / gap / 2σ if that is less.
 
     The gap is to the nearest other value whose residual does not reach it, so values that are nearly equal
-    are bounded as a group.
+    are bounded as a group. As many as a block has vectors may have neighbours that it has not seen.
     """
     eigenvalues, residuals = ritz.eigenvalues, ritz.residuals
     distance = np.abs(eigenvalues[:, None] - eigenvalues[None, :]) - residuals[None, :]
     distance[distance <= residuals[:, None]] = np.inf
     gaps = distance.min(axis=1)
     shift = np.minimum(residuals, residuals * (residuals / gaps)) if len(gaps) > 1 else residuals
-    shift = np.where(np.isfinite(gaps), shift, residuals) + (LOST * eigenvalues[0] if rounded else 0.0)
+    known = np.isfinite(gaps) & ~_crowded(np.sqrt(eigenvalues), block)
+    shift = np.where(known, shift, residuals) + (LOST * eigenvalues[0] if rounded else 0.0)
     bounds: Array = np.minimum(shift / np.maximum(2 * np.sqrt(eigenvalues), 1e-300), np.sqrt(shift))
     return bounds
+
+
+def _crowded(values: Array, block: int) -> NDArray[np.bool_]:
+    """Whether a value is one of as many as a block has vectors, all within one per cent."""
+    crowded = np.zeros(len(values), bool)
+    for first in np.flatnonzero(values[block - 1 :] >= (1 - CROWDED) * values[: len(values) - block + 1]):
+        crowded[first : first + block] = True
+    return crowded
 
 
 def _correction(values: Array, weights: Array, alone: int, energy: float) -> Array:
@@ -180,20 +224,21 @@ def _correction(values: Array, weights: Array, alone: int, energy: float) -> Arr
     return factors if factors.min() > 0 else np.ones(len(rest))
 
 
-def _refined(found: WeightedValues, wide: Block, space: KrylovSpace, wanted: int) -> WeightedValues:
+def _refined(
+    found: WeightedValues, ritz: RitzValues, wide: Block, space: KrylovSpace, wanted: int
+) -> WeightedValues:
     """All values again as ‖Wᵀ x‖, the largest of them in float64, without the rounding of W Wᵀ in float32.
 
     The space of the largest vectors is good to 1e-6, which large values feel squared. Values that are lost in
     the rounding beside σ₁ stay uncertain.
     """
-    ritz = space.ritz()
     values, errors = space.lengths(ritz), found.errors.copy()
     known = int(np.isfinite(errors).sum())
     count = min(wanted, int(np.sum(values[:known] > NULL * values[0])))
     if count:
         values[:count] = _largest(wide, space.leading_vectors(ritz, count))
         mixed = np.minimum(1e-12 * values[0] ** 2 / np.maximum(values, 1e-300), 2e-6 * values[0])
-        errors[:count] = (_errors(ritz, rounded=False) + mixed + 1e-9 * values[0])[:count]
+        errors[:count] = (_errors(ritz, len(space.starts), rounded=False) + mixed + 1e-9 * values[0])[:count]
         errors[:known] += _unseen_copies(values[:known], ritz.residuals[:known], len(space.starts))
         values[count:] = np.minimum(values[count:], values[count - 1])
     order = np.concatenate([np.arange(count), count + np.argsort(-values[count:], kind="stable")])
@@ -223,7 +268,7 @@ def _unseen_copies(values: Array, residuals: Array, block: int) -> Array:
 def _largest(wide: Block, vectors: Block) -> Array:
     """The singular values of W projected onto the space of these vectors, in float64."""
     basis = np.linalg.qr(vectors.astype(np.float64))[0]
-    images = np.zeros((wide.shape[1], basis.shape[1]))
-    for first in range(0, len(wide), CHUNK):
-        images += wide[first : first + CHUNK].astype(np.float64).T @ basis[first : first + CHUNK]
+    images = np.empty((wide.shape[1], basis.shape[1]))
+    for first in range(0, len(images), CHUNK):
+        images[first : first + CHUNK] = wide[:, first : first + CHUNK].astype(np.float64).T @ basis
     return np.asarray(np.linalg.svd(images, compute_uv=False), np.float64)

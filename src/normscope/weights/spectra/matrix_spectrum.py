@@ -20,7 +20,7 @@ from normscope.weights.spectra.spectral_figures import (
     nuclear_norm,
 )
 from normscope.weights.spectra.tail_exponent import TailFit, fit_tail
-from normscope.weights.spectra.weighted_values import Array, WeightedValues
+from normscope.weights.spectra.weighted_values import Array, Directions, WeightedValues
 
 EXACT_SIDE = 1536
 """Up to this smaller side all singular values are computed: the Gram matrix costs less than a second."""
@@ -55,6 +55,7 @@ class MatrixSpectrum:
 
     `top` are the largest singular values with bounds of their errors. `quantiles` are the singular values
     below which 0, 1/64, … 1 of all lie. `tail` and `condition` need all values, so an estimate has neither.
+    `directions` are the leading ones, if they were wanted and found on the way.
     """
 
     shape: tuple[int, int]
@@ -73,6 +74,7 @@ class MatrixSpectrum:
     bulk: Bulk | None
     tail: TailFit | None
     entries: Sparsity
+    directions: Directions | None = None
 
     @property
     def effective_share(self) -> float:
@@ -144,6 +146,7 @@ def _figures(
         fit_bulk(values),
         fit_tail(values.values * np.sqrt(tail_scale)) if values.exact else None,
         sparsity(entries),
+        values.directions,
     )
 
 

@@ -16,7 +16,7 @@ from normscope.weights.spectra.weighted_values import Array
 
 LEAST_EIGENVALUE = 1e-5
 FEW, SHORTEST_TAIL, PREFERENCE = 20, 8, 0.868
-ROWS = 256  # candidates for x_min that are tried together, so that memory stays small
+ROWS = 32  # candidates for x_min that are tried together, so that memory stays small
 
 
 @dataclass(frozen=True)

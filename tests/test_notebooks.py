@@ -45,7 +45,10 @@ def test_it_can_be_read_on_github(path):
 
 def test_the_outputs_are_what_the_cells_show(tmp_path):
     path = tmp_path / "small.ipynb"
-    source = [{"cell_type": "code", "source": ["print(1)\n", "2 + 3"]}, {"cell_type": "code", "source": "x = 1"}]
+    source = [
+        {"cell_type": "code", "source": ["print(1)\n", "2 + 3"]},
+        {"cell_type": "code", "source": "x = 1"},
+    ]
     path.write_text(json.dumps({"cells": source}))
     MADE["execute"](path)
     first, second = cells(path)

@@ -4,6 +4,10 @@ from tests.cli.calling import SMALL
 
 TINY = " ".join(SMALL)
 
+LANGUAGE_MODEL = (
+    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word --size paper"
+)
+
 # What is replaced before a command is run: a size that would take minutes, a placeholder, an address.
 INSTEAD = {
     "normscope show --by layer": {"show": "show run.db"},
@@ -28,8 +32,13 @@ INSTEAD = {
     },
     "normscope demo": {"demo": "demo --steps 10"},
     "normscope saturate model-Q8_0.gguf --text brown.txt": {"brown.txt": "numbered.txt"},
-    "normscope saturate out/checkpoint-*": {"out/checkpoint-*": "out/checkpoint-1 out/checkpoint-2 --text brown.txt"},
-    "normscope sweep --lr 1e-4:1e-1:5 --weight-decay 1e-3:1:5": {":5": ":2", "sweep": f"sweep --steps 4 {TINY}"},
+    "normscope saturate out/checkpoint-*": {
+        "out/checkpoint-*": "out/checkpoint-1 out/checkpoint-2 --text brown.txt"
+    },
+    "normscope sweep --lr 1e-4:1e-1:5 --weight-decay 1e-3:1:5": {
+        ":5": ":2",
+        "sweep": f"sweep --steps 4 {TINY}",
+    },
     "normscope sweep --lr 1e-4:1e-2:5 --weight-decay 1e-3:1e1:5 --steps 400 --set max_length=128 -o grid/": {
         ":5": ":2",
         "400": f"4 {TINY}",
@@ -50,7 +59,7 @@ INSTEAD = {
     "normscope train --spectrum log:4": {"train": f"train --steps 4 {TINY}"},
     "normscope train --saturation WHEN": {"train": f"train --steps 4 {TINY}", "WHEN": "log:2"},
     "normscope train --task dyck-2 --norm post --steps 3000 --run runs/dyck.db": {"3000": f"4 {TINY}"},
-    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word --size paper": {
+    LANGUAGE_MODEL: {
         "--size paper": f"--steps 4 {TINY} --set length=8",
     },
     "normscope forecast run.db --measure M --threshold X": {"M": "qk-logit-bound", "X": "100"},
@@ -63,6 +72,7 @@ INSTEAD = {
 HUB = "the Hugging Face hub; tests/checkpoints/test_hub.py and tests/reporting read hf:// from a local one"
 BUCKET = "a bucket; tests/checkpoints/test_fsspec.py reads s3:// from a local server"
 RAY = "a Ray cluster; tests/engines starts one on this machine"
+DASK = "a Dask cluster; tests/engines starts one on this machine"
 MINUTES = "minutes to hours of training; tests/replication runs every claim at its smallest preset"
 
 # What this machine lacks. These are parsed, so a wrong option is found; a test of another file runs the like.
@@ -78,7 +88,7 @@ NEEDS = {
     "normscope scan s3://bucket/checkpoints --engine ray://head:10001": RAY,
     "normscope scan /shared/checkpoints --run /shared/run.db --engine ray://normscope-head-svc:10001": RAY,
     'normscope scan "$SCRATCH/checkpoints" --run "$SCRATCH/run.db" --engine "$engine"': RAY,
-    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": "a Dask cluster; see tests/engines",
+    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": DASK,
     "normscope paper 2305.13673 --depth 2": "the internet; tests/literature asks a local service",
     "normscope show run.db --measure spectral-norm --by layer": "a plugin; tests/test_plugins.py installs it",
     "normscope replicate ID": "a plugin with a claim; tests/test_plugins.py installs one",

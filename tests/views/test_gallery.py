@@ -4,9 +4,9 @@ import ast
 import re
 from pathlib import Path
 
-import normscope
 import pytest
 
+import normscope
 from normscope.run import Run
 from normscope.views.plotting.plot import _drawing
 

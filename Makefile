@@ -10,7 +10,7 @@ CORES  := $(shell nproc 2>/dev/null || echo 2)
 # Tests start the package hundreds of times: what was compiled is kept, even where a shell forbids it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-core sanitize mutate lint types bench docs docs-serve wheel constraints browser clean
+.PHONY: demo test test-slow test-core sanitize mutate lint types bench docs docs-serve notebooks wheel constraints browser clean
 
 demo: $(VENV)/.core
 	$(BIN)/normscope demo
@@ -46,8 +46,13 @@ bench: $(VENV)/.dev
 
 # NO_MKDOCS_2_WARNING: the theme prints a notice about another project's plans otherwise.
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(VENV)/.dev
+docs: $(VENV)/.dev browser
+	$(BIN)/python docs/notebooks.py --check
 	$(BIN)/mkdocs build --strict
+
+# The outputs that are committed with examples/*.ipynb, made again.
+notebooks: $(VENV)/.dev browser
+	$(BIN)/python docs/notebooks.py
 
 docs-serve: export NO_MKDOCS_2_WARNING = 1
 docs-serve: $(VENV)/.dev

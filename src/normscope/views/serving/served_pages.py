@@ -19,7 +19,7 @@ from normscope.views.page.page_parts import Page, Stage
 from normscope.views.reports.report import run_page
 from normscope.views.reports.sweep import sweep_page
 from normscope.views.serving.overview_page import overview_page
-from normscope.views.serving.page_server import Answer, PageServer
+from normscope.views.serving.page_server import PageAnswer, PageServer
 from normscope.views.serving.run_overview import RunOverview, overview
 from normscope.views.serving.served_runs import FoundRuns, ServedRun, served_runs
 from normscope.words import printable
@@ -29,7 +29,7 @@ LOOK_EVERY = 5.0
 REST = 4.0
 """A page is made again only after this many times the time that making it took."""
 HOME = "../../"
-NOTHING_NEW = Answer(b"", status=HTTPStatus.NO_CONTENT)
+NOTHING_NEW = PageAnswer(b"", status=HTTPStatus.NO_CONTENT)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _Made:
 
 
 class ServedPages:
-    """Answers for a `PageServer`: the overview, the page of each run, and what is new in either."""
+    """PageAnswers for a `PageServer`: the overview, the page of each run, and what is new in either."""
 
     def __init__(self, place: Path) -> None:
         self._place, self._lock = place, threading.Lock()
@@ -63,7 +63,7 @@ class ServedPages:
             self._found, self._looked = served_runs(self._place), time.monotonic()
         return self._found
 
-    def answer(self, path: str, query: dict[str, str]) -> Answer | None:
+    def answer(self, path: str, query: dict[str, str]) -> PageAnswer | None:
         """What is at a path below the token."""
         with self._lock:  # one page is made at a time: making one uses all of a core
             if path in ("", "now"):
@@ -77,7 +77,7 @@ class ServedPages:
 
     def _respond(
         self, key: str, stamp: str, make: Callable[[], Page], last: str, query: dict[str, str]
-    ) -> Answer:
+    ) -> PageAnswer:
         made = self._made.get(key)
         if made is None or (made.stamp != stamp and made.rested):
             began = time.monotonic()
@@ -85,11 +85,11 @@ class ServedPages:
             made = self._made[key] = _Made(stamp, page, time.monotonic() - began)
         if last != "now":
             follow = f"const servedStamp = {embedded(made.stamp)};\n{self._follow}"
-            return Answer(render(made.page, follow).encode("utf-8", "replace"))
+            return PageAnswer(render(made.page, follow).encode("utf-8", "replace"))
         if query.get("stamp") == made.stamp:
             return NOTHING_NEW
         fresh = {"stamp": made.stamp, "html": render_content(made.page), **drawn(made.page)}
-        return Answer(embedded(fresh).encode("utf-8", "replace"), "application/json; charset=utf-8")
+        return PageAnswer(embedded(fresh).encode("utf-8", "replace"), "application/json; charset=utf-8")
 
     def _overview_stamp(self) -> str:
         found = self.found

@@ -22,7 +22,7 @@ from normscope.weights.spectrum.head_tasks import HEAD_KINDS, head_notes
 from normscope.weights.spectrum.spectrum_config import KINDS, SpectrumConfig, head_options
 from normscope.weights.spectrum.spectrum_figures import UNMEASURED
 from normscope.weights.spectrum.spectrum_recorder import SpectrumRecorder
-from normscope.weights.spectrum.spectrum_sources import MeasuredSource, find_source
+from normscope.weights.spectrum.spectrum_sources import SpectrumSource, find_source
 
 if TYPE_CHECKING:
     from torch import nn
@@ -128,7 +128,7 @@ def spectrum(
 
 
 def _measured(
-    found: MeasuredSource, run: str | os.PathLike[str], config: SpectrumConfig, progress: Progress
+    found: SpectrumSource, run: str | os.PathLike[str], config: SpectrumConfig, progress: Progress
 ) -> Spectra:
     settings = AttentionSettings(found.document, head_options(config))
     if set(config.of) & set(HEAD_KINDS):

@@ -26,7 +26,7 @@ CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
-class MeasuredSource:
+class SpectrumSource:
     """The checkpoints, the content of the model's config.json ({} without one), and if it is one model."""
 
     series: CheckpointSeries
@@ -36,7 +36,7 @@ class MeasuredSource:
 
 def find_source(
     source: CheckpointSource | Sequence[CheckpointSource] | nn.Module, config: ScanConfig
-) -> MeasuredSource:
+) -> SpectrumSource:
     """The checkpoints of a series, of a hub id, of a single checkpoint, or a module as one.
 
     `my_model.py:build` is the module that the function returns.
@@ -53,16 +53,16 @@ def find_source(
     series = open_series(
         named, steps=config.steps, revisions=config.revisions, pattern=config.pattern, default_step=0
     )
-    return MeasuredSource(series, config_of(series), len(series.entries) == 1)
+    return SpectrumSource(series, config_of(series), len(series.entries) == 1)
 
 
-def _live(module: Any) -> MeasuredSource:
+def _live(module: Any) -> SpectrumSource:
     from normscope.weights.spectrum.module_checkpoint import module_document, module_series
 
-    return MeasuredSource(module_series(module), module_document(module), single=True)
+    return SpectrumSource(module_series(module), module_document(module), single=True)
 
 
-def _built(reference: str) -> MeasuredSource:
+def _built(reference: str) -> SpectrumSource:
     from normscope.network.loading.build_functions import build_model
     from normscope.network.places.placement import Placement
 

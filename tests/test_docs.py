@@ -55,7 +55,7 @@ def differences(documented, real):
 def test_every_command_prints_the_json_that_is_documented(tmp_path):
     """One test for all commands: their inputs are made once, in whichever process runs it."""
     sections = json_sections()
-    assert {name.split()[0] for name in sections} == set(COMMANDS)
+    assert {name.split()[0] for name in sections} == set(COMMANDS) - {"serve"}  # it prints an address
     documents = samples(tmp_path)
     assert set(sections) == set(documents)
     found = {}

@@ -42,4 +42,6 @@ def test_a_new_checkpoint_is_measured_when_it_is_there(tmp_path):
             _, stderr = process.communicate(timeout=60)
     assert "Traceback" not in stderr
     assert process.returncode == 130
-    assert stderr.splitlines()[-1] == "normscope: interrupted; run the same command again to continue"
+    assert stderr.splitlines()[-1] == (
+        "normscope: interrupted: what was measured is in the run file; the same command continues from there"
+    )

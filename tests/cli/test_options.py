@@ -116,7 +116,7 @@ def complete(line):
 
 
 def test_shells_complete_commands_options_and_values():
-    assert complete("normscope s") == ["scan", "show", "spectrum", "saturate", "sweep"]
+    assert complete("normscope s") == ["scan", "show", "serve", "spectrum", "saturate", "sweep"]
     assert complete("normscope train --ou") == ["--output"]
     assert complete("normscope fit run.db --by ") == ["total", "layer", "role", "component", "tensor"]
     script = normscope(env=os.environ | {"_NORMSCOPE_COMPLETE": "source_bash"}).stdout

@@ -388,6 +388,6 @@ def test_the_page_says_what_the_command_says(model, text, tmp_path):
     assert [f"layer {layer} head {head}" for _, layer, head, *_ in lines] == named
     for section in (sections["saturation"], sections["heads"]):
         assert section.made["text (digest)"] == note["text"] and section.made["model"] == note["model"]
-        assert section.made["time"] == note["time"] and section.made["command"].startswith("normscope ")
+        assert section.made["time"] == note["time"] and section.made["command"].startswith("normscope")
     assert any(written(found["layers"][-1]["cosine"], 3) in sentence for sentence in stage.summary)
     assert provenance({"a": {"b": 1}}) == {"a": "b 1"}

@@ -173,7 +173,7 @@ def test_the_report_has_norms_and_curves_and_no_groups(folder, tmp_path):
     done = call("report", f"{folder}@{CELL}", "-o", tmp_path / "page.html")
     assert done.code == 0, done.stderr
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert "How the norm grows" in page and NOTE in page
+    assert "How the norm grows" in page and f"{NOTE[:1].upper()}{NOTE[1:]}" in page
     headings = re.findall("<h2>(.+?)</h2>", page)
     assert {"How it grows", "Forecast", "Training"} <= set(headings)
     assert not {"Where it grows", "Direction", "Tables"} & set(headings)

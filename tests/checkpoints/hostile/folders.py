@@ -76,7 +76,7 @@ add(
     with_steps(lambda f: (f / "step_3.safetensors").mkdir()),
     code=0,
 )
-add("folders: only a pipe", pipe("step_1.safetensors"), "is empty")
+add("folders: only a pipe", pipe("step_1.safetensors"), "is empty", code=2)
 add(
     "folders: a pipe inside a step",
     with_steps(lambda f: (f / "step_3").mkdir(), pipe("step_3/model.safetensors")),

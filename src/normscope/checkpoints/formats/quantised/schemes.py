@@ -49,6 +49,8 @@ SCHEMES = (
     Scheme("numbers of one byte with scales", ("_scale", "_scale_inv", ".scale", ".SCB"), find_one_byte),
 )
 
+FORMATS = ("safetensors", "pytorch")
+"""Formats whose quantised weights are known; Keras, for one, divides by what it calls a scale."""
 _ENDINGS = tuple({ending for scheme in SCHEMES for ending in scheme.endings})
 _OF_ACTIVATIONS = re.compile(
     r"(?:\w+_)?(?:input|activation|output)_(?:global_)?(?:scale(?:_inv|_ub)?|zero_point|amax)"
@@ -63,7 +65,8 @@ def dequantised(checkpoint: Checkpoint, read_config: Callable[[], Mapping[str, A
     `read_config` returns the settings of quantisation beside the checkpoint; it is called only if a
     layout that needs them is found.
     """
-    if not any(name.endswith(_ENDINGS) for name in checkpoint.tensors):
+    of_torch = checkpoint.format.startswith(FORMATS)
+    if not of_torch or not any(name.endswith(_ENDINGS) for name in checkpoint.tensors):
         return checkpoint
     unpacking = find_packed(StoredTensors(checkpoint, read_config))
     return DequantisedCheckpoint(checkpoint, unpacking) if unpacking else checkpoint

@@ -26,6 +26,7 @@ class Elsewhere(ThreadPoolExecutor):
 
 
 def test_files_come_back_where_nothing_is_shared(tmp_path):
+    """The numbers are also those of one thread: two threads share the random numbers of their process."""
     with ThreadPoolExecutor(1) as executor:
         wanted = sweep(small_sweep(steps=5, lrs=(1e-3,)), tmp_path / "shared", engine=executor)
     with Elsewhere(2) as executor:

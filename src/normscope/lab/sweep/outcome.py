@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from normscope.run import Run
 from normscope.run_files.json_files import read_document
 from normscope.run_files.run_documents import CELL
 from normscope.schedule import NEVER
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Trainings in threads of one process take turns: the random numbers of torch are those of the process."""
 
 CURVES = ("norm", "body_norm", "loss", "update", "radial")
 EVALUATED = ("_loss", "_accuracy", "_perplexity", "_agreement")
@@ -53,7 +57,8 @@ def run_cell(job: CellJob) -> dict[str, Any]:
         if not (job.retry and document["status"] == "failed"):
             return document
     torch.set_num_threads(1)
-    document = _attempt(job)
+    with _ONE_AT_A_TIME:
+        document = _attempt(job)
     with atomic_write(kept) as part:
         part.write_text(json.dumps(document), encoding="utf-8")
     (job.folder / "state.pt").unlink(missing_ok=True)

@@ -64,6 +64,17 @@ class Model(nn.Module):
         return self.lm_head(self.norm(hidden))
 
 
+def drop_traces(path):
+    """Take out where in whose folders each operation was traced."""
+    model = onnx.load(path)
+    for graph in (model.graph, *model.functions):
+        for node in graph.node:
+            kept = [each for each in node.metadata_props if "stack_trace" not in each.key]
+            del node.metadata_props[:]
+            node.metadata_props.extend(kept)
+    onnx.save(model, path)
+
+
 def main():
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir(parents=True)
@@ -82,6 +93,8 @@ def main():
     np.savez(HERE / "fresh.npz", **{n: p.detach().numpy() for n, p in fresh.named_parameters()})
     torch.onnx.export(fresh, (tokens,), str(HERE / "fresh_scripted.onnx"), dynamo=False)
     torch.onnx.export(fresh, (tokens,), str(HERE / "fresh_dynamo.onnx"), dynamo=True, external_data=False)
+    drop_traces(HERE / "dynamo.onnx")
+    drop_traces(HERE / "fresh_dynamo.onnx")
     loaded = onnx.load(HERE / "scripted.onnx")
     onnx.save(
         loaded, HERE / "external" / "model.onnx", save_as_external_data=True, location="model.onnx_data",

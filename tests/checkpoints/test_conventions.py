@@ -1,6 +1,7 @@
 """Whole folders as trainers leave them: what is read, what is named as left out, what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -220,3 +221,10 @@ def test_the_glob_for_one_of_several_networks(tmp_path):
     series = open_series(glob_in(refusal(tmp_path)))
     assert steps(series) == [500, 1000]
     assert all("/unet/" in entry.source for entry in series.entries)
+
+
+def test_fixtures_do_not_name_the_machine_that_wrote_them():
+    fixtures = Path(__file__).parent / "fixtures"
+    files = [path for path in fixtures.rglob("*") if path.is_file()]
+    assert len(files) > 100
+    assert [f for f in files if b"/tmp/" in (text := f.read_bytes()) or b"site-packages" in text] == []

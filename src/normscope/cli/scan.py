@@ -156,7 +156,8 @@ def _describe(sources: list[str] | str, config: ScanConfig, bandwidth: str | Non
     print_table(columns, ([getattr(row, name) for name in columns] for row in found.rows))
     about = "about " if found.estimated else ""
     requests = f", in at most {found.requests:,} requests" if found.requests else ""
-    console().print(f"{found.checkpoints} checkpoints, {about}{found.bytes:,} bytes to be read{requests}")
+    number = "1 checkpoint" if found.checkpoints == 1 else f"{found.checkpoints} checkpoints"
+    console().print(f"{number}, {about}{found.bytes:,} bytes to be read{requests}")
     if plan is not None:
         readers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}, each reading {bandwidth}"
         console().print(f"{readers}: {duration(plan.seconds)}, if nothing else limits it", markup=False)

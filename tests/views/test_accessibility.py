@@ -61,8 +61,8 @@ def replication_report(folder):
 @pytest.mark.parametrize(
     "write",
     [
-        pytest.param(series_page, marks=pytest.mark.slow),
-        growing_page,
+        series_page,
+        pytest.param(growing_page, marks=pytest.mark.slow),
         pytest.param(network_page, marks=pytest.mark.slow),
         pytest.param(sweep_report, marks=pytest.mark.slow),
         pytest.param(replication_report, marks=pytest.mark.slow),

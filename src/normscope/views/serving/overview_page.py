@@ -17,6 +17,7 @@ from normscope.words import printable
 
 MOST_CURVES = 40
 MOST_ALARMS = 50
+ALARM_COLUMNS = ("run", "step", "severity", "kind", "what was seen")
 COLUMNS = ("run", "step", "norm", "counted", "loss", "alarms", "newest alarm")
 
 
@@ -56,7 +57,7 @@ def _alarms(found: Sequence[RunOverview]) -> list[Section]:
     ]
     runs = plural(len({name for name, _ in raised}), "run")
     more = f" The first {MOST_ALARMS} are shown." if len(raised) > MOST_ALARMS else ""
-    table = TableSpec("alarms", "Alarms", ("run", "step", "severity", "kind", "what was seen"), rows)
+    table = TableSpec("alarms", "Alarms", ALARM_COLUMNS, rows, wrapped=True)
     return [Section("alarms", "Alarms", [f"{plural(len(raised), 'alarm')} in {runs}.{more}"], [table])]
 
 

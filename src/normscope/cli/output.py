@@ -166,3 +166,11 @@ def progress_bar(title: str) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, note="")
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=printable(note))
+
+
+def open_page(address: str) -> None:
+    """Open an address in the user's browser, or say that there is none."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        print("no browser could be started here; open it yourself", file=sys.stderr)

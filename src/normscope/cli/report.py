@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli.option_groups import gathers, step_numbers
 from normscope.cli.options import JsonFlag, LogColumn, OpenFlag, Output, RunFile, series
-from normscope.cli.output import print_doubts, print_json, print_notes
+from normscope.cli.output import open_page, print_doubts, print_json, print_notes
 from normscope.cli.report_options import ReportSources, extras
 from normscope.cli.work_display import work_display
 from normscope.words import printable
@@ -53,8 +53,8 @@ def report(
             source, output, ReportConfig(measure, run, MoreMeasurements(**more), reading), parts
         )
     print_json(_document(found)) if json else _print(found)
-    if open_ and not _opened(found.page):
-        print("no browser could be started here; open the file yourself", file=sys.stderr)
+    if open_:
+        open_page(found.page.resolve().as_uri())
     if found.problems:
         raise SystemExit(1)
 
@@ -82,9 +82,3 @@ def _print(found: Reported) -> None:
         print(f"normscope: {printable(problem)}", file=sys.stderr)
     size = found.page.stat().st_size / 1e6
     print(f"wrote {printable(str(found.page))} ({size:.1f} MB): open it in any browser")
-
-
-def _opened(path: Path) -> bool:
-    import webbrowser
-
-    return webbrowser.open(path.resolve().as_uri())

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from normscope.cli.option_groups import argument, option
 from normscope.cli.options import OpenFlag
+from normscope.cli.output import open_page
 from normscope.words import printable
 
 EXAMPLES = ("normscope serve run.db --open", "normscope serve runs/ --port 8700")
@@ -33,16 +34,8 @@ def serve(
     with server:
         print(f"{found} at {printable(server.address)} (Ctrl-C stops)", flush=True)
         if open_:
-            _open(server.address)
+            open_page(server.address)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             print("stopped; nothing was written")
-
-
-def _open(address: str) -> None:
-    import sys
-    import webbrowser
-
-    if not webbrowser.open(address):
-        print("no browser could be started here; open the address yourself", file=sys.stderr)

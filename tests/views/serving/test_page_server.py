@@ -3,13 +3,12 @@
 import gzip
 import http.client
 import socket
-import threading
-from contextlib import contextmanager
 
 import pytest
 
 from normscope.errors import CorruptRunFile, UsageError
 from normscope.views.serving.page_server import PageAnswer, PageServer
+from tests.views.serving.running import running
 
 LONG = b"x" * 5000
 
@@ -24,22 +23,10 @@ def answers(path, query):
     }.get(path)
 
 
-@contextmanager
-def serving():
-    with PageServer(answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture(scope="module")
 def server():
-    with serving() as running:
-        yield running
+    with running(answers) as server:
+        yield server
 
 
 def ask(server, path, method="GET", **headers):

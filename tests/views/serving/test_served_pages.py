@@ -1,11 +1,9 @@
 """`normscope serve` in a real browser, beside a training that writes."""
 
-import contextlib
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -13,9 +11,9 @@ import torch
 
 import normscope as ns
 from normscope.errors import MissingRunFile, UsageError
-from normscope.views.serving.page_server import PageServer
 from normscope.views.serving.served_pages import ServedPages, open_server
 from normscope.views.serving.served_runs import served_runs
+from tests.views.serving.running import running
 
 
 class Training:
@@ -46,24 +44,11 @@ def until(page, script, seconds=60):
         time.sleep(0.1)
 
 
-@contextlib.contextmanager
-def serving(place):
-    server = PageServer(ServedPages(place).answer)
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.browser
 def test_a_page_follows_a_training_and_keeps_what_the_reader_did(tmp_path, browser):
     training = Training(tmp_path / "run.db")
     training.steps(60)
-    with serving(tmp_path) as server:
+    with running(ServedPages(tmp_path).answer) as server:
         page = browser.new_page()
         wrong, asked = [], []
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
@@ -101,7 +86,7 @@ def test_the_overview_lists_every_run_alarms_first_and_leads_to_their_pages(tmp_
             training.steps(2, break_it=True)
         training.monitor.close()
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\x00" + b"x" * 500)
-    with serving(tmp_path) as server:
+    with running(ServedPages(tmp_path).answer) as server:
         page = browser.new_page()
         page.goto(server.address)
         page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
@@ -124,7 +109,7 @@ def test_a_server_that_stops_is_said(tmp_path, browser):
     training = Training(tmp_path / "run.db")
     training.steps(20)
     training.monitor.close()
-    with serving(tmp_path) as server:
+    with running(ServedPages(tmp_path).answer) as server:
         page = browser.new_page()
         page.goto(server.address)
         page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)

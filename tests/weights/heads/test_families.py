@@ -7,8 +7,9 @@ import torch
 pytest.importorskip("transformers")
 
 import normscope as ns
+from normscope.errors import UsageError
 from normscope.run import TensorRow
-from normscope.weights.heads.attention_facts import AttentionSettings
+from normscope.weights.heads.attention_facts import AttentionSettings, HeadOptions
 from normscope.weights.heads.attention_tensors import find_attention, module_of
 from normscope.weights.heads.head_matrices import head_matrices
 from normscope.weights.spectrum.module_checkpoint import module_document
@@ -140,7 +141,15 @@ def test_where_the_norm_is_not_known_there_is_no_bound(name):
     assert any("which norm comes before the attention" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("kind", ["yarn", "longrope"])
+def test_an_order_that_contradicts_the_family_is_refused():
+    """CodeGen's order is neither of the two: taking either would give heads that do not exist."""
+    for family, order in (("gpt_neox", "blocks"), ("codegen", "blocks"), ("codegen", "groups")):
+        document = {"model_type": family, "num_attention_heads": 4}
+        with pytest.raises(UsageError, match="contradicts the family"):
+            AttentionSettings(document, HeadOptions(4, order=order)).facts("model", 0)
+
+
+@pytest.mark.parametrize("kind", ["yarn", "longrope", "one-of-next-year"])
 def test_rotations_that_lengthen_have_no_bound(kind):
     document = {"model_type": "llama", "num_attention_heads": 4, "rope_parameters": {"rope_type": kind}}
     assert "may also lengthen" in AttentionSettings(document).facts("model", 0).why

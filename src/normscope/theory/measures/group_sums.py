@@ -55,6 +55,11 @@ class GroupSums:
             self._add(total, block, chosen, self._values(block, chosen, name))
         return total.T
 
+    @property
+    def any_nonfinite(self) -> bool:
+        """Whether any value of these tensors, or of others read with them, is NaN or infinite."""
+        return any("nonfinite" in block.columns for block in self.blocks)
+
     @cached_property
     def _parts(self) -> list[tuple[SumBlock, NDArray[np.intp]]]:
         """The blocks, each with the places of its tensors that are counted."""
@@ -202,7 +207,7 @@ class Grouped:
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             values = MEASURES[name](self)
-        if name == "nonfinite" or not self.broken.any():
+        if name == "nonfinite" or not self.sums.any_nonfinite or not self.broken.any():
             return values
         broken = self.broken if name in OF_ONE_STEP else self._broken_pairs
         if name == "distance":

@@ -23,8 +23,8 @@ HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_hea
 KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_head_kv")
 HEAD_SIZES = ("head_dim", "d_kv")
 ROTARY_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")
-SCALED_ROTATIONS = ("yarn", "longrope", "su")
-"""Rotations that also make queries and keys longer."""
+PLAIN_ROTATIONS = frozenset({"default", "linear", "dynamic", "llama3"})
+"""Rotations that keep the length of queries and keys; any other kind may not."""
 UNKNOWN_HEADS = (
     "the number of attention heads is not known: no config.json beside the checkpoints says it, and shapes "
     "cannot; give it with --query-heads N (query_heads), and --kv-heads M if keys and values have fewer"
@@ -118,7 +118,7 @@ class AttentionSettings:
             heads,
             key_heads,
             size,
-            self.options.order or family.get("qkv"),
+            _agreed_order(family.get("qkv"), self.options.order),
             bool(family.get("conv1d")),
             False if document.get("alibi") else family.get("rotary", _rotary(document)),
             _scale(document, family, layer),
@@ -165,6 +165,13 @@ def _agreed(config: int | None, given: int | None, name: str) -> int | None:
     return config if given is None else given
 
 
+def _agreed_order(family: str | None, given: str | None) -> str | None:
+    if family is not None and given is not None and family != given:
+        known = f"is {family}" if family in ORDERS else f"is neither {BLOCKS} nor {GROUPS}: leave it out"
+        raise UsageError(f"--qkv-order {given} contradicts the family of the config, whose order {known}")
+    return given if family is None else family
+
+
 def _rotary(document: Mapping[str, Any]) -> bool | None:
     """Whether the config speaks of rotary positions; None if it is silent."""
     if document.get("positions") is not None:  # a model of the lab
@@ -191,7 +198,7 @@ def _why_no_bound(document: Mapping[str, Any], family: Mapping[str, Any]) -> str
     for key, value in family.get("only", {}).items():
         if document.get(key) != value:
             return f"its {key} is {document.get(key)!r}, and one is known only where it is {value!r}"
-    if _rotations(document) & set(SCALED_ROTATIONS):
+    if _rotations(document) - PLAIN_ROTATIONS:
         return "its rotary embeddings may also lengthen queries and keys"
     if document.get("position_embedding_type") not in (None, "absolute"):
         return "its relative positions add to the logits what depends on the query"

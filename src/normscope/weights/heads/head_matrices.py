@@ -149,7 +149,13 @@ class _Fused:
         cls, whole: Matrix, facts: AttentionFacts, output: Matrix | None, name: str, format: str
     ) -> _Fused:
         """The division that fits the matrix [rows, width]."""
-        order = BLOCKS if format == "gguf" or name.endswith("in_proj_weight") else facts.order
+        order = BLOCKS if name.endswith("in_proj_weight") else facts.order
+        if format == "gguf" or order == "other":
+            where = "in GGUF files" if format == "gguf" else "in this family"
+            raise MatrixError(
+                f"{name} contains queries, keys and values together, and their order {where} is not "
+                "supported: measure a checkpoint of PyTorch in which they are apart"
+            )
         if order is None:
             raise MatrixError(
                 f"{name} contains queries, keys and values in an unknown order: give it with --qkv-order, as "

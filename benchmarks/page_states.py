@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from benchmarks.clock import race_by
 from normscope.weights.reading import map_or_read
 
-MEGABYTES, ROUNDS = 512, 5
+MEGABYTES, ROUNDS = 1024, 5
 MEMORY = Path("/dev/shm")  # a tmpfs on Linux
 
 

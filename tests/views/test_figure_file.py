@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import normscope as ns
 from normscope.errors import MissingExtra, UsageError
 from normscope.views.plotting.plot import plot
+
+from .browser_visit import Visit
 
 
 @pytest.fixture(scope="module")
@@ -19,24 +22,41 @@ def fit():
 
 
 @pytest.fixture
-def browser():
+def drawing():
+    """What draws pictures."""
     pytest.importorskip("kaleido", reason="figures as images need the package kaleido")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))):
         pytest.skip("no Chrome or Chromium on this machine")
 
 
-def test_html_needs_no_network_and_no_extra(fit, tmp_path, monkeypatch):
+@pytest.mark.browser
+def test_html_needs_no_network_and_no_extra(fit, tmp_path, monkeypatch, browser):
     monkeypatch.setitem(sys.modules, "kaleido", None)
     path = tmp_path / "figure.html"
     figure = plot(fit, path)
+    with Visit(browser, path, viewport={"width": 1000, "height": 800}) as visit:
+        drawn = visit.page.evaluate(
+            "(({data, layout}) => [data.map((t) => t.name), layout.title.text])"
+            "(document.querySelector('.js-plotly-plot'))"
+        )
+        assert drawn == [[trace.name for trace in figure.data], figure.layout.title.text]
+        assert visit.page.locator(".trace path").count() > 1
+        assert visit.page.title().startswith("The norm goes from")
+        assert (visit.requests, visit.complaints) == ([], [])
+
+
+def test_an_html_figure_is_small_and_holds_no_text_of_the_run_as_markup(fit, tmp_path):
+    hostile = replace(fit, series="</script><img src=x onerror=alert(1)>")
+    path = tmp_path / "figure.html"
+    plot(hostile, path)
+    assert path.stat().st_size < 2e6
     text = path.read_text("utf-8")
-    assert "plotly.js v" in text and '<script src="http' not in text
-    assert figure.layout.title.text.split(";")[0] in text
+    assert text.count("</script>") == 3 and "<img" not in text
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("ending", "start"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
-def test_images_are_written(fit, tmp_path, browser, ending, start):
+def test_images_are_written(fit, tmp_path, drawing, ending, start):
     path = tmp_path / f"figure.{ending}"
     plot(fit, str(path))
     assert path.read_bytes().startswith(start) and path.stat().st_size > 4000

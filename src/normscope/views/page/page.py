@@ -22,6 +22,7 @@ from normscope.views.page.packed_text import packed, packed_plotly
 from normscope.views.page.page_parts import FigureSpec, Page, TableSpec
 from normscope.words import printable
 
+FIRST = ("theme", "unpack", "start")
 SCRIPTS = ("head_reader", "figure_table", "figure_files", "behaviour")
 NUMERIC = re.compile(r"^((?:under )?[−+-]?[\d.,]+(·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?( %)?|–|∞|−∞)$")
 
@@ -33,7 +34,7 @@ def render(page: Page, follow: str = "") -> str:
     no requests.
     """
     plotly, plotly_packed = packed_plotly()
-    first = resource("theme.js") + resource("unpack.js")
+    first = "".join(resource(f"{name}.js") for name in FIRST)
     later = "".join(resource(f"{name}.js") for name in SCRIPTS) + follow
     return _html(
         page,

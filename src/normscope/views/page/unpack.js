@@ -18,7 +18,3 @@ async function run(id) {
   script.textContent = await unpack(id);
   document.head.append(script);
 }
-
-followTheme((where) => window.redrawFigures && redrawFigures(where));
-if (typeof DecompressionStream === "function") Promise.all([unpack("figures"), run("plotly")]).then(([text]) => { window.packedFigures = text; return run("scripts"); });
-else document.getElementById("old-browser").hidden = false;

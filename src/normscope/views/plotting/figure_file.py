@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jinja2
+from markupsafe import Markup
+
+from normscope._version import __version__
 from normscope.atomic_write import atomic_write
 from normscope.errors import RunFileError, UsageError
 from normscope.plugins import require
+from normscope.views.page.offline_file import embedded, policy, resource
+from normscope.views.page.packed_text import packed, packed_plotly
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -38,7 +47,7 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
 def write_figure(figure: Figure, target: Path) -> None:
     """Write the figure in the format that the ending of the name says."""
     kind = target.suffix.lower()
-    data = _image(figure, kind) if is_image(target) else figure.to_html(include_mathjax=False).encode()
+    data = _image(figure, kind) if is_image(target) else _html(figure)
     try:
         with atomic_write(target) as part:
             part.write_bytes(data)
@@ -48,6 +57,29 @@ def write_figure(figure: Figure, target: Path) -> None:
         raise RunFileError(
             f"cannot write {target}: {error.strerror or error}; choose another path"
         ) from error
+
+
+def _html(figure: Figure) -> bytes:
+    """One file that loads nothing: plotly.js is in it, packed as in a report."""
+    plotly, plotly_packed = packed_plotly()
+    script = resource("unpack.js") + resource("draw_figure.js", "normscope.views.plotting")
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
+        resource("figure.html", "normscope.views.plotting")
+    )
+    html = template.render(
+        title=_plain(figure.layout.title.text or "normscope"),
+        version=__version__,
+        policy=policy([plotly, script]),
+        figure=Markup(packed(embedded(json.loads(str(figure.to_json()))))),
+        plotly=Markup(plotly_packed),
+        script=Markup(script),
+    )
+    return html.encode("utf-8", "replace")
+
+
+def _plain(text: str) -> str:
+    """A title without plotly's markup."""
+    return unescape(re.sub("<[^>]*>", " ", text))
 
 
 def _image(figure: Figure, kind: str) -> bytes:

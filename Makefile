@@ -15,8 +15,12 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.core
 	$(BIN)/normscope demo
 
-test: $(VENV)/.dev $(VENV)/.npm browser lint types
-	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
+# The types are checked beside the tests, and printed after them.
+test: $(VENV)/.dev $(VENV)/.npm browser lint
+	@$(MAKE) --no-print-directory types > $(VENV)/types.txt 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n $(CORES) --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.txt; \
+	exit $$((tests | types))
 
 test-slow: $(VENV)/.dev browser
 	$(BIN)/python -m pytest -m slow

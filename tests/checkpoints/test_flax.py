@@ -77,6 +77,7 @@ def test_in_parallel_and_resumed(layout, tmp_path):
     check_rows(found, expected_rows(layout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout", [pytest.param(each, marks=[pytest.mark.slow] * each.startswith("nnx")) for each in LAYOUTS]
 )

@@ -182,6 +182,7 @@ def test_many_s3_folders_are_listed_with_a_few_requests(s3):
     assert series.entries[3].source == "s3://bucket/many/checkpoints/step_3/model.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [500, 503, "cut"])
 def test_s3_with_faults(s3, fault):
     series = open_series("s3://bucket/run/step_20.safetensors")

@@ -87,6 +87,7 @@ def test_revisions_make_a_series(hub):
     assert not hub.fetched_twice()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["shards", "numpy_2", "jax_tuple", "t5x"])
 def test_trees_of_flax_and_jax(hub, layout):
     """Msgpack, pickles and T5X's mixture, by ranges, against the same files in a folder."""
@@ -342,6 +343,7 @@ def test_a_storage_without_ranges_is_said_at_the_first_answer(hub):
     assert sum(path.startswith("/storage") for _, path in hub.requests) == 1
 
 
+@pytest.mark.slow
 def test_the_rate_limit_of_the_api_is_waited_for(hub):
     hub.api_faults = [(429, '"api";r=0;t=1')]
     started = time.monotonic()
@@ -454,6 +456,7 @@ def orbax(hub):
     return here
 
 
+@pytest.mark.slow
 def test_orbax_through_a_failing_hub(hub, orbax):
     """tensorstore reads what our own retries have put together."""
     local = {entry.step: read_all(entry.open()) for entry in open_series(orbax).entries}

@@ -103,6 +103,7 @@ def in_memory():
     filesystem.rm("/orbax", recursive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ocdbt", "zarr", "zarr3"])
 def test_from_remote_storage(in_memory, kind):
     here = {entry.step: entry.open().nbytes for entry in open_series(HERE / kind).entries}

@@ -284,6 +284,7 @@ def limited(seconds, times):
     return behaviour
 
 
+@pytest.mark.slow
 def test_a_wait_is_told_with_its_end(tmp_path):
     """Before the series is known, and while it is read; more waits than attempts are no failure."""
     notes = []
@@ -297,6 +298,7 @@ def test_a_wait_is_told_with_its_end(tmp_path):
     assert rows(tmp_path / "run.db") == local_rows(tmp_path, {3: save(tensors(3))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "times"), [(3600, 1), (1, 5)])
 def test_no_longer_than_the_patience(tmp_path, seconds, times):
     with CraftedServer(save(tensors(3)), limited(seconds, times)).serving() as server:

@@ -109,6 +109,7 @@ def test_accelerate_alone(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_history_says_of_which_step_the_measures_are(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path / "a", tmp_path / "run.db", 6, logging_steps=4)
     made.train()

@@ -117,6 +117,7 @@ def test_every_row_of_the_loop_is_what_it_is_without_us(tmp_path: Path, loop: Lo
     assert together.summary["normscope/step"] == STEPS  # the newest, whatever came last
 
 
+@pytest.mark.slow
 def test_a_loop_that_logs_every_step_has_the_records_on_its_rows(tmp_path: Path) -> None:
     together = logged(tmp_path / "together", explicit, monitor=True, pause=0.02)
     assert len(together.rows) == STEPS

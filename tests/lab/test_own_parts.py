@@ -202,6 +202,7 @@ def test_an_object_without_a_name_must_be_passed_again(tmp_path):
 # -- sweeps ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sweep_imports_them_in_its_workers(tmp_path):
     base = override(TrainConfig(), LENGTHLESS | PARTS | {"steps": 2, "save": "never"})
     result = ns.sweep(ns.SweepConfig(base, [{"lr": 1e-3}, {"lr": 1e-2}]), tmp_path, engine="local:2")

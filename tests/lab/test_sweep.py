@@ -32,6 +32,7 @@ def finished(tmp_path_factory, pool):
     return sweep(small_sweep(), tmp_path_factory.mktemp("sweep"), engine=pool)
 
 
+@pytest.mark.slow
 def test_every_cell_has_its_result(finished):
     assert finished.counts == {"done": 4}
     assert [tuple(cell["changes"].values()) for cell in finished.cells] == [

@@ -89,6 +89,7 @@ class Kill(ns.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_killed_run_goes_on_bit_for_bit(name, tmp_path):
     changes = SMALL | {"steps": 12, "save": "every:5", "optimizer": name}

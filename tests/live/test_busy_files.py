@@ -87,6 +87,7 @@ def test_a_small_disk_that_fills_up_and_is_freed(tmp_path: Path) -> None:
     assert done.stderr.count("works again") == 2
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_memory_is_thinned_and_said_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

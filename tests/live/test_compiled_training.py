@@ -88,6 +88,7 @@ def compiled_autograd_by_setting(loop: Loop) -> None:
 
 WITHOUT_CALLBACKS = (compiled_autograd, compiled_autograd_full_graph, compiled_autograd_by_setting)
 LOOPS = (compiled_step, compiled_whole, compiled_model, *WITHOUT_CALLBACKS)
+QUICK = (compiled_step, compiled_model, compiled_autograd)
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +117,10 @@ def values(path: Path) -> list[tuple[float, ...]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("run", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=() if run in QUICK else pytest.mark.slow, id=run.__name__) for run in LOOPS],
+)
 def test_the_same_training_and_the_same_rows(
     tmp_path: Path, run: Callable[[Loop], None], caplog: pytest.LogCaptureFixture
 ) -> None:

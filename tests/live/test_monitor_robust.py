@@ -74,6 +74,7 @@ print("all there")
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "run.db")]
@@ -124,6 +125,7 @@ def test_a_tracker_that_is_down_and_comes_back(tmp_path: Path, caplog: pytest.Lo
     assert seen == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_hangs_delays_nothing(tmp_path: Path) -> None:
     hang = threading.Event()
     model, optimizer, monitor = monitored(

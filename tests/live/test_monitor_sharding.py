@@ -51,6 +51,7 @@ def test_two_processes_write_the_rows_of_one(tmp_path: Path) -> None:
     assert steps == [{None, 0, 1, 3}, {None, 0, 3}]  # None: the tied tensor, which has no rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_program_may_end_right_after_a_sum(pairs: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.live.ending_after_a_sum", str(tmp_path), str(pairs)]

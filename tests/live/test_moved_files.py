@@ -223,6 +223,7 @@ def test_a_folder_that_cannot_be_made_again_for_a_while(
     assert "works again" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_file_that_is_deleted_while_it_cannot_be_written(tmp_path: Path) -> None:
     """What is open is not closed after a failure: it may be the only file left."""
     path = tmp_path / "run.db"
@@ -268,6 +269,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_after_a_checkpoint_has_lost_nothing_before_it(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     with subprocess.Popen(

@@ -206,6 +206,7 @@ def test_where_there_is_no_attention_the_rest_comes(tmp_path: Path, caplog: pyte
     assert sum("no attention was seen" in text for text in said(caplog)) == 1
 
 
+@pytest.mark.slow
 def test_resuming_deletes_later_probes_and_keeps_what_saturate_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     model, optimizer = made(Sdpa)
@@ -240,6 +241,7 @@ def test_a_training_may_begin_again_in_a_file_with_probes(tmp_path: Path) -> Non
         assert steps_of(path, table) == []
 
 
+@pytest.mark.slow
 def test_compiled_models_are_probed_without_compiling_again(tmp_path: Path) -> None:
     torch._dynamo.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -57,6 +57,7 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["wrapper", "in place", "blocks", "blocks in place"])
 def test_a_compiled_model_is_measured_like_the_plain_one(how):
     torch.manual_seed(0)

@@ -133,6 +133,7 @@ def test_a_new_last_checkpoint_is_what_every_step_is_compared_with(series, sampl
     assert after == fresh
 
 
+@pytest.mark.slow
 def test_numbers_of_a_replaced_checkpoint_are_deleted_also_without_the_option(series):
     run_study(series)
     save_model(series / "checkpoint-10", seed=77)
@@ -142,6 +143,7 @@ def test_numbers_of_a_replaced_checkpoint_are_deleted_also_without_the_option(se
     assert run_study(series) == run_study(series, run="fresh.db")
 
 
+@pytest.mark.slow
 def test_other_settings_measure_the_similarity_again_with_the_step(series, sampled):
     first = run_study(series)
     sampled()
@@ -151,6 +153,7 @@ def test_other_settings_measure_the_similarity_again_with_the_step(series, sampl
     assert run_study(series, text=StudyText(TEXT.splitlines())).similarity != first.similarity
 
 
+@pytest.mark.slow
 def test_another_tokenizer_means_other_tokens(series):
     file = series / "checkpoint-10" / "tokenizer.json"
     text = file.read_text().replace('"cat": ', '"cow": ')

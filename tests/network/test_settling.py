@@ -99,6 +99,7 @@ def test_types_are_those_of_float64_wherever_they_are_decided(family, seed):
     assert not wrong and found.count()["undecided"] <= len(true) // 4
 
 
+@pytest.mark.slow
 def test_deep_networks_that_tie_are_not_read_from_rounding():
     """Post-norm scores grow like c^4: in float32 at 2^10 rounding alone decides such heads."""
     import transformers as tf
@@ -206,6 +207,7 @@ def test_settles_at_one_for_a_network_that_is_saturated_as_it_is():
     assert all(head.settles_at > 1 for head in softer.heads)
 
 
+@pytest.mark.slow
 def test_a_large_model_is_measured_in_its_own_dtype_with_the_same_result(monkeypatch):
     """The way of models that are too large for float64 everywhere, forced on a small one."""
     model, batches = hugging_face("bert"), [token_batch(rows=4, length=9, seed=seed) for seed in range(5)]

@@ -91,6 +91,7 @@ def test_a_replaced_checkpoint_is_measured_again(series, measured):
     assert run_study(series).layers == after.layers and measured() == 0
 
 
+@pytest.mark.slow
 def test_another_tokenizer_or_a_changed_one_is_measured_again(series, measured, tmp_path):
     run_study(series)
     measured()
@@ -174,6 +175,7 @@ def test_a_changed_config_is_measured_again(series, measured):
     assert measured() == 1
 
 
+@pytest.mark.slow
 def test_other_settings_replace_the_rows_of_a_step(series, measured):
     """Heads measured before would otherwise pass for those of the new measurement."""
     run_study(series)

@@ -40,6 +40,7 @@ def test_torch_is_the_build_that_can_be_installed():
     assert "torch==2.13.0" in [str(pin) for pin in PINS]
 
 
+@pytest.mark.slow
 def test_the_core_needs_no_optional_package():
     words = [sys.executable, "-m", "tests.release.core_only"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)

@@ -35,6 +35,7 @@ def test_a_wheel_built_with_a_compiler_is_native_and_serves_all_later_pythons(tm
     assert Path(where.strip()).is_relative_to(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_wheel_built_without_a_compiler_is_pure_and_computes_with_torch(tmp_path):
     tree = source_tree(tmp_path)
     plant_an_old_kernel(tree)
@@ -57,6 +58,7 @@ def plant_an_old_kernel(tree):
     old.write_bytes(b"from an earlier build")
 
 
+@pytest.mark.slow
 def test_the_sdist_is_complete_and_gives_the_same_wheel_as_the_tree(tmp_path):
     tree = source_tree(tmp_path)
     sdist = build(tree, "--sdist")
@@ -99,6 +101,7 @@ def package_files(tree):
     return [path for path in files if path.suffix not in (".c", ".h")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wish", "message"),
     [("require", "_kernel"), ("maybe", "NORMSCOPE_KERNEL must be auto, require or never")],

@@ -255,6 +255,7 @@ def test_every_small_map_is_drawn_and_the_switch_draws_the_other_network(reader)
     assert reader.page.evaluate(drawn) == soft
 
 
+@pytest.mark.slow
 def test_the_reader_on_a_phone_needs_no_hover(browser, many_heads):
     path, documents = many_heads
     phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}

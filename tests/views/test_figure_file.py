@@ -55,7 +55,13 @@ def test_an_html_figure_is_small_and_holds_no_text_of_the_run_as_markup(fit, tmp
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("ending", "start"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
+@pytest.mark.parametrize(
+    ("ending", "start"),
+    [
+        ("svg", b"<svg"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("pdf", b"%PDF"), ("png", b"\x89PNG"))),
+    ],
+)
 def test_images_are_written(fit, tmp_path, drawing, ending, start):
     path = tmp_path / f"figure.{ending}"
     plot(fit, str(path))

@@ -112,6 +112,7 @@ def test_hovering_shows_the_measured_point_and_its_checkpoint(visit):
     assert "step 20,000 (step20000)" in shown.text_content()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_print_redraws_at_the_width_of_paper(visit):
     widths = "[...document.querySelectorAll('.figure > .plot')].map((plot) => plot.layout.width)"

@@ -223,6 +223,7 @@ def test_the_layout_by_years_puts_older_works_left(visit):
     visit.page.click("[data-layout=force]")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_layout_moves_unless_the_reader_prefers_less_motion(browser, written_paper):
     with PaperVisit(browser, written_paper, reduced_motion="no-preference", **DESKTOP) as moving:
@@ -446,6 +447,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(browser, written_pa
         assert visit.page.locator("#table th button").first.is_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_two_fingers_zoom_and_one_drags_a_work(browser, written_paper):
     with PaperVisit(browser, written_paper, reduced_motion="reduce", **PHONE) as visit:
@@ -619,6 +621,7 @@ def test_the_bundled_paper_in_the_browser(browser, tmp_path):
         assert visit.complaints == [] and visit.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_very_many_citations_are_painted_when_the_picture_rests(browser, tmp_path):
     pairs = [(a, b) for a in range(180) for b in range(180) if (7 * a + b) % 2]

@@ -91,6 +91,7 @@ def test_a_resumed_scan_on_an_engine_measures_the_rest(tmp_path, series, pool):
     assert rows_of(tmp_path / "a.db") == rows_of(tmp_path / "b.db")
 
 
+@pytest.mark.slow
 def test_a_repository_on_processes(tmp_path, hub, pool, monkeypatch):  # noqa: F811
     """Workers read the commits that the scan found, although the branches have moved on."""
     monkeypatch.setenv("HF_ENDPOINT", hub.url)

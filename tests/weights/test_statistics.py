@@ -316,8 +316,9 @@ def kernel_with(instruction_set):
     return done.stdout.strip() or done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
-@pytest.mark.parametrize("instruction_set", ["baseline", pytest.param("avx2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("instruction_set", ["baseline", "avx2"])
 def test_all_of_this_on_older_processors(instruction_set):
     """Run these tests again in a process whose kernel uses an older instruction set."""
     if kernel_with(instruction_set) != f"native ({instruction_set})":

@@ -37,6 +37,7 @@ def test_resumed_steps_are_those_of_one_training(tmp_path: Path) -> None:
     assert_rows(tmp_path / "run.db", {**before, **resumed})
 
 
+@pytest.mark.slow
 def test_loading_the_best_model_at_the_end_is_no_update(tmp_path: Path) -> None:
     best = {
         "load_best_model_at_end": True, "save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps",
@@ -49,6 +50,7 @@ def test_loading_the_best_model_at_the_end_is_no_update(tmp_path: Path) -> None:
     watched.assert_same(trainer(tmp_path / "b", None, **best)[0])
 
 
+@pytest.mark.slow
 def test_schedule_free_by_name(tmp_path: Path) -> None:
     pytest.importorskip("schedulefree")
     free = {

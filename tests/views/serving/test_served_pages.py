@@ -104,6 +104,7 @@ def test_the_overview_lists_every_run_alarms_first_and_leads_to_their_pages(tmp_
         page.close()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_server_that_stops_is_said(tmp_path, browser):
     training = Training(tmp_path / "run.db")

@@ -1,7 +1,11 @@
 """The demo's model: as large and as often saved as promised."""
 
+import pytest
+import torch
+
 from normscope.lab.demo import demo_config
 from normscope.lab.model import Transformer
+from normscope.lab.one_thread import one_thread
 
 
 def test_demo_is_a_small_causal_language_model():
@@ -20,3 +24,15 @@ def test_the_network_is_measured_only_where_the_norm_is_known():
     measured = {*config.saturation.steps(config.steps), config.steps}
     assert measured <= {*config.save.steps(config.steps), config.steps}
     assert 10 <= len(measured) <= 14  # each takes a second or two
+
+
+def test_one_thread_is_for_the_training_alone():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt), one_thread():
+            assert torch.get_num_threads() == 1
+            raise KeyboardInterrupt
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

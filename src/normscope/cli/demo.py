@@ -38,6 +38,7 @@ def demo(
     from dataclasses import replace
 
     from normscope.lab.demo import demo_config
+    from normscope.lab.one_thread import one_thread
     from normscope.lab.training.train import train
     from normscope.theory.answer import answer
     from normscope.views.reports.report import report
@@ -45,7 +46,7 @@ def demo(
 
     _make_room(output)
     config = demo_config(seed)
-    with progress_bar("training") as progress:
+    with progress_bar("training") as progress, one_thread():
         trained = train(replace(config, steps=steps or config.steps), output, progress=progress)
     command = shlex.join(["normscope", *sys.argv[1:]])
     with (

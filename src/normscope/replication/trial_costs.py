@@ -18,6 +18,7 @@ import torch
 
 from normscope.lab.config import TrainConfig
 from normscope.lab.model import ModelConfig, Transformer
+from normscope.lab.one_thread import one_thread
 from normscope.replication.trials.trained_networks import training_plan
 from normscope.replication.trials.trial_context import TrialContext
 from normscope.schedule import NEVER
@@ -74,13 +75,11 @@ def _training_seconds(config: TrainConfig) -> float:
 @cache
 def _update_seconds(model: ModelConfig, length: int, batch: int) -> float:
     """Seconds of one update with one thread, the smallest of a few."""
-    threads = torch.get_num_threads()
     generator = torch.get_rng_state()
-    torch.set_num_threads(1)
     try:
-        return min(_timed_updates(model, length, batch))
+        with one_thread():
+            return min(_timed_updates(model, length, batch))
     finally:
-        torch.set_num_threads(threads)
         torch.set_rng_state(generator)
 
 

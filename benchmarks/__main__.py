@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import takewhile
 
 # Each module has main(). Run by name: cluster, and the long simulations behind docs/ (law_choice, …).
-SHORT = ("scan", "formats", "network", "monitor", "theory", "lab", "literature", "report")
+SHORT = ("scan", "formats", "network", "monitor", "theory", "lab", "literature", "report", "serve")
 
 
 def main() -> None:

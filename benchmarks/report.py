@@ -67,11 +67,16 @@ def pages(folder):
     return found
 
 
-def opened(browser, path):
+def chromium():
+    """The Chromium of this machine, None if there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def opened(browser, address):
     """The times at which a page was ready and drawn."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     visit = context.new_page()
-    visit.goto(path.as_uri())
+    visit.goto(address)
     visit.wait_for_selector("body[data-drawn=yes]", timeout=120_000)
     marks = dict(visit.evaluate(MARKS))
     context.close()
@@ -79,18 +84,18 @@ def opened(browser, path):
 
 
 def main():
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    executable = chromium()
+    if executable is None:
         return print("no Chromium here: nothing was measured")
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         found = pages(Path(name))
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         best = {page: {"ready": np.inf, "drawn": np.inf} for page in found}
         for _ in range(ROUNDS):
             for page, (path, _) in found.items():
-                for mark, at in opened(browser, path).items():
+                for mark, at in opened(browser, path.as_uri()).items():
                     best[page][mark] = min(best[page][mark], at)
         browser.close()
         whole = best["empty plotly page"]["ready"]

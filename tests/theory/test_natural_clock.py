@@ -79,6 +79,18 @@ def test_a_warm_up_is_left_out_and_said():
     assert "sqrt-linear" in fit.candidates and fit.clock == "step"
 
 
+def test_what_would_help_depends_on_what_is_recorded():
+    """A dent that no law has: rates that are known and constant are not asked for."""
+    values = noisy(50 + 0.3 * SHOWN**0.4 + 4 * np.sin(SHOWN / 800), noise=5e-4)
+    series = Series("norm", SHOWN, values, unit="norm")
+    flat = record(np.full(len(EVERY), 1e-3))
+    unknown, constant = (" ".join(fit_series(series, rates=rates).sentences) for rates in (None, flat))
+    assert "ecorded rates (lr, weight_decay)" in unknown and "rates are constant" not in unknown
+    assert "rates are constant" in constant and "ecorded rates (lr, weight_decay)" not in constant
+    turning = " ".join(fit_series(series, rates=record(COSINE)).sentences)
+    assert "rates are constant" not in turning
+
+
 def test_a_law_in_plain_steps_is_not_claimed_while_rates_change():
     values = noisy(50 + 0.3 * SHOWN**0.4, noise=5e-4)
     fit = fit_series(Series("norm", SHOWN, values, unit="norm"), rates=record(COSINE))

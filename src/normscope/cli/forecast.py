@@ -20,6 +20,7 @@ from normscope.cli.output import print_json, print_sentences, print_table
 from normscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from normscope.theory.dynamics.dynamics import Equilibrium
     from normscope.theory.forecasts.backtest import Backtest
     from normscope.theory.forecasts.forecast_result import Forecast
 
@@ -89,15 +90,17 @@ def _print(result: Forecast) -> None:
 
 def _print_groups(result: Forecast) -> None:
     rows = [
-        (each.group, f"{each.norm_now:.4g}", f"{each.norm:.4g}", _rest(each.equilibrium.norm))
+        (each.group, f"{each.norm_now:.4g}", f"{each.norm:.4g}", _rest(each.equilibrium))
         for each in result.groups
     ]
     print()
     print_table(("parameter group", "norm now", f"at step {result.to:,}", "at rest"), rows)
 
 
-def _rest(norm: float | None) -> str:
-    return "–" if norm is None else f"{norm:.4g}"
+def _rest(rest: Equilibrium) -> str:
+    if rest.norm is None:
+        return "–"
+    return f"{rest.norm:.4g}" if rest.known else "not known"
 
 
 def _print_backtest(found: Backtest) -> None:

@@ -12,6 +12,7 @@ from normscope.theory.forecasts.forecast import forecast_series
 from normscope.theory.forecasts.group_outlook import joint_equilibrium, outlooks
 from normscope.theory.forecasts.training_plan import Plan
 from normscope.theory.measures.time_series import Series, reference
+from normscope.views.figures.forecast import forecast_figure
 
 from .test_forecast import STEPS, by_hand, driven, known
 
@@ -45,6 +46,27 @@ def test_where_there_is_an_equilibrium_it_is_said_with_its_numbers():
     )
     assert "With learning rate 0.002 and weight decay 0.1 the norm" in text
     assert f"halves every {rest.half_life:,} steps" in text
+
+
+def test_an_equilibrium_that_is_not_known_is_not_named_and_not_drawn():
+    """A run much shorter than weight decay needs, with noise: the interval of its rest is wide."""
+    steps = np.arange(0, 501, 20)
+    noise = np.random.default_rng(0).normal(1, 0.01, len(steps))
+    values = np.sqrt(by_hand(20.0, 2e-3, 0.01, 5e4, steps)) * noise
+    series = Series("run", steps, values)
+    found = forecast_series(series, 1000, groups=[group_of_series(series, Rates.constant(2e-3, 0.01))])
+    rest = found.equilibrium
+    assert rest.exists and rest.high > 3 * rest.low and not rest.known
+    assert f"where the norm settles cannot be told yet (95 % interval {rest.low:.4g} to" in said(found)
+    assert f"{rest.norm:.4g}" not in said(found) and "settles at" not in said(found)
+    assert not any("equilibrium" in trace.get("name", "") for trace in forecast_figure(series, found).traces)
+
+
+def test_an_equilibrium_that_is_known_is_drawn():
+    series, groups = driven(steps=np.arange(0, 40_001, 1000))
+    found = forecast_series(series, 50_000, groups=groups)
+    assert found.equilibrium.known
+    assert any("equilibrium" in trace.get("name", "") for trace in forecast_figure(series, found).traces)
 
 
 def test_a_norm_that_rests_is_said_to_be_there():

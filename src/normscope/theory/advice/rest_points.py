@@ -20,7 +20,7 @@ from normscope.theory.advice.certainty import (
     times,
 )
 from normscope.theory.advice.run_evidence import RunEvidence
-from normscope.theory.dynamics.dynamics import Equilibrium
+from normscope.theory.dynamics.dynamics import WIDEST, Equilibrium
 from normscope.theory.dynamics.group_dynamics import group_equilibrium
 from normscope.theory.dynamics.rate_groups import RateGroup
 from normscope.words import joined
@@ -29,7 +29,6 @@ MATTERS = 0.1  # a group with less of ρ² decides nothing about the norm
 STILL_AT_PEAK = 0.5  # of the peak rate: below, a schedule is ending
 NEAR = 1.1  # a norm within this factor of its equilibrium is at rest
 SURE = 0.9
-WIDEST = 3.0  # an interval of an equilibrium whose ends differ by more says nothing
 FEWEST_POINTS = 20
 TOO_LATE = 100.0  # runs: rest that is farther away is of no use to anyone
 COLLAPSED = 0.5  # of its first norm: below, decay has outweighed the gradients
@@ -98,8 +97,7 @@ def matters(group: RateGroup, total: float) -> bool:
 
 
 def _vague(each: Resting) -> bool:
-    low, high = each.rest.low or 0.0, each.rest.high or math.inf
-    return not (low > 0 and high / low <= WIDEST)
+    return not each.rest.known
 
 
 def _vagueness(vague: list[Resting]) -> str:
@@ -199,7 +197,7 @@ def other_decays(known: RunEvidence, each: Resting) -> tuple[str, dict[str, floa
         others = ()  # no option of `forecast` gives decay to a group that has none while others have some
     for other in others:
         found = group_equilibrium(each.group, lr, other)
-        if not found.exists or not found.low or (found.high or math.inf) / found.low > WIDEST**2:
+        if not found.within(WIDEST**2):
             continue
         if (found.steps or 0) > TOO_LATE * max(known.now, 1):
             continue

@@ -62,6 +62,10 @@ def steps_between(edges: Array, rates: Rates) -> Steps:
     return Steps(np.exp(lost), first, second)
 
 
+WIDEST = 3.0
+"""An interval of an equilibrium whose ends differ by a larger factor does not say where it is."""
+
+
 @dataclass(frozen=True)
 class Equilibrium:
     """The norm at which growth and decay balance under constant rates, with a 95 % interval.
@@ -86,6 +90,17 @@ class Equilibrium:
     angular_update: float | None
     lr: float
     weight_decay: float
+
+    @property
+    def known(self) -> bool:
+        """Whether it exists and its interval says where: the ends differ by a factor of 3 at most."""
+        return self.within(WIDEST)
+
+    def within(self, factor: float) -> bool:
+        """Whether it exists, and the ends of its interval differ by this factor at most."""
+        if not self.exists or not self.low or not self.high:
+            return False
+        return self.high <= factor * self.low
 
 
 def one_step_angle(angular_update: float, momentum: float) -> float:

@@ -127,8 +127,8 @@ def _equilibrium_sentences(result: Forecast) -> list[str]:
             *_own_rests(result.groups),
         ]
     where = f"With learning rate {rest.lr:g} and weight decay {rest.weight_decay:g}"
-    band = f"{rest.norm:.4g} (95 % interval {rest.low:.4g} to {rest.high:.4g})"
-    sentences = [f"{where} the norm{of_scope(result.scope)} settles at {band}; {_way(rest, result)}."]
+    subject = f"the norm{of_scope(result.scope)}"
+    sentences = [f"{where}{'' if rest.known else ','} {_settles(subject, rest)}; {_way(rest, result)}."]
     if result.angle_one_step is not None and rest.angular_update is not None:
         sentences.append(
             f"There the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "
@@ -143,8 +143,16 @@ def _rotations(groups: tuple[GroupOutlook, ...]) -> list[str]:
     return [group.rotation.sentence for group in moving if group.rotation is not None]
 
 
+def _settles(subject: str, rest: Equilibrium) -> str:
+    """Where something comes to rest, or that this is not known yet."""
+    interval = f"95 % interval {rest.low:.4g} to {rest.high:.4g}"
+    if rest.known:
+        return f"{subject} settles at {rest.norm:.4g} ({interval})"
+    return f"where {subject} settles cannot be told yet ({interval})"
+
+
 def _way(rest: Equilibrium, result: Forecast) -> str:
-    if rest.norm and abs(result.value_now / rest.norm - 1) < _NEAR:
+    if rest.known and rest.norm and abs(result.value_now / rest.norm - 1) < _NEAR:
         return "it is there already"
     return f"the distance of its square halves every {rest.half_life:,} steps"
 
@@ -160,8 +168,5 @@ def _why_none(groups: tuple[GroupOutlook, ...]) -> str:
 def _own_rests(groups: tuple[GroupOutlook, ...]) -> list[str]:
     """The equilibria of single groups, where the whole has none."""
     resting = [group for group in groups if group.equilibrium.exists][:SHOWN_GROUPS]
-    return [
-        f"{group.group} settles at {group.equilibrium.norm:.4g} "
-        f"(95 % interval {group.equilibrium.low:.4g} to {group.equilibrium.high:.4g})."
-        for group in resting
-    ]
+    found = [_settles(group.group, group.equilibrium) for group in resting]
+    return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in found]

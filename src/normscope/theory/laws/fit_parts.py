@@ -26,12 +26,14 @@ class FittedPart:
     """The points from `begin` on are fitted.
 
     `resets` are the steps of the first points after jumps, `jump` the values on both sides of the last one.
-    `varying` says in words how the rates change within the part; empty if they do not, or are not known.
+    `recorded` says whether the rates are known, `varying` in words how they change within the part; empty if
+    they do not, or are not known.
     """
 
     begin: int = 0
     resets: tuple[int, ...] = ()
     jump: tuple[float, float] = (0.0, 0.0)
+    recorded: bool = False
     varying: str = ""
     notes: tuple[str, ...] = ()
 
@@ -51,7 +53,8 @@ def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Fit
             )
             begin = settled
     varying = rates.ends(steps[begin], steps[-1]) if rates is not None else ""
-    return FittedPart(begin, tuple(int(steps[i]) for i in jumps), jump, varying, tuple(notes))
+    resets_at = tuple(int(steps[i]) for i in jumps)
+    return FittedPart(begin, resets_at, jump, rates is not None, varying, tuple(notes))
 
 
 def _can_be_fitted(values: Array) -> bool:

@@ -119,12 +119,19 @@ def _what_would_help(choice: Choice, part: FittedPart) -> str:
         return f"What follows is too short, or constant; --until {last - 1} asks about the part before."
     if choice.doubt is not None and choice.doubt.reason == "bend":
         step = round(choice.doubt.ours)
+        if part.recorded and not part.varying:
+            return f"The recorded rates are constant there; --since {step} asks about the later part."
         return (
             f"A learning rate that changed there would explain it: --since {step} asks about the later part, "
             "recorded rates (lr, weight_decay) about the whole."
         )
     if part.varying:
         return f"The {part.varying} changed on the way, and no law in its clock holds either."
+    if part.recorded:
+        return (
+            "The recorded rates are constant here, so no schedule shaped it; --since and --until ask about "
+            "a part."
+        )
     return (
         "Recorded rates (lr, weight_decay) would show whether a schedule shaped it; --since and --until ask "
         "about a part."

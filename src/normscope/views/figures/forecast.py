@@ -80,9 +80,11 @@ def _expected(found: Forecast) -> Trace:
 
 
 def _equilibrium(series: Series, found: Forecast) -> list[Trace]:
-    """The equilibrium norm as a line; nothing if there is none or it would stretch the figure."""
+    """The equilibrium norm as a line; nothing if it is not known or would stretch the figure."""
     rest = found.equilibrium
-    if rest is None or rest.norm is None or not found.value / 4 < rest.norm < found.value * 4:
+    if rest is None or rest.norm is None or not rest.known:
+        return []
+    if not found.value / 4 < rest.norm < found.value * 4:
         return []
     return [
         {

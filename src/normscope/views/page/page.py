@@ -130,7 +130,9 @@ def provenance(meta: Mapping[str, Any], **more: str) -> dict[str, str]:
 
 
 def _line(value: Any) -> str:
-    """A value as text; nested entries as "name value, name value"."""
+    """A value as text; nested entries as "name value, name value", those of a list one after the other."""
+    if isinstance(value, list):
+        return ", ".join(map(_line, value))
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_line(item)}" for name, item in value.items() if item is not None)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -129,8 +129,11 @@ def open_server(place: Path, port: int, any_port: bool) -> tuple[PageServer, str
         f"{plural(len(runs), 'run')} of {place}" if runs else f"no runs in {place} yet; new ones will appear"
     )
     try:
-        return PageServer(pages.answer, port), said
+        server = PageServer(pages.answer, port)
     except UsageError:
         if not any_port:
             raise
-        return PageServer(pages.answer), said
+        server = PageServer(pages.answer)
+    # The overview is made while the reader opens the address; a request waits for that.
+    threading.Thread(target=pages.answer, args=("", {}), daemon=True).start()
+    return server, said

@@ -8,6 +8,7 @@ from .onnx_mutants import ONNX
 from .quantised_mutants import QUANTISED
 from .rank_mutants import RANKS
 from .safetensors_mutants import SAFETENSORS, SHARDS
+from .tensorflow_mutants import TENSORFLOW
 from .torch_mutants import LEGACY, ZIP
 from .tree_mutants import FLAX, PICKLES
 
@@ -15,6 +16,6 @@ GRAMMARS: dict[str, Grammar] = {
     grammar.name: grammar
     for grammar in (
         *(SAFETENSORS, SHARDS, ZIP, LEGACY, DCP, NPZ, GGUF, LLAMA, RANKS),
-        *(QUANTISED, FLAX, PICKLES, HDF5, ONNX),
+        *(QUANTISED, FLAX, PICKLES, HDF5, ONNX, TENSORFLOW),
     )
 }

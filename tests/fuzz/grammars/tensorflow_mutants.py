@@ -278,8 +278,8 @@ def _sizes(entry: Any) -> tuple[int, ...]:
 
 def _judge(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
     """Every variable is read or skipped, each once, with the values that the oracle reads."""
-    if answer is None:
-        raise Undecided
+    if answer is None or not answer.tensors:
+        raise Undecided  # an index without its magic number is not a checkpoint
     oracle = _Oracle(mutant.files)
     variables = oracle.variables()
     if len(answer.tensors) + len(answer.skipped) != len(variables):

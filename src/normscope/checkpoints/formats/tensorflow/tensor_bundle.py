@@ -171,7 +171,7 @@ class _BundleReader:
         for ranges in entry.slices:
             stored = _read_entry(self.table[slice_key(key, ranges)])
             full = zip(ranges, entry.shape, strict=True)
-            sizes = tuple(size if length < 0 else length for (_, length), size in full)
+            sizes = tuple(size if length == -1 else length for (_, length), size in full)
             offsets = tuple(start for start, _ in ranges)
             if (stored.dtype, stored.shape) != (entry.dtype, sizes):
                 raise ValueError(f"a slice of {key[:80]!r} has another dtype or shape than it should have")

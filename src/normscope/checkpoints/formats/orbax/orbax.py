@@ -24,8 +24,9 @@ from normscope.checkpoints.formats.flax.stored_arrays import (
 )
 from normscope.checkpoints.formats.flax.trees import FlaxModel, find_flax_model, step_paths
 from normscope.checkpoints.formats.model_entries import no_parameters
+from normscope.checkpoints.formats.orbax.ocdbt_tree import MANIFEST
 from normscope.checkpoints.formats.orbax.zarr_arrays import ZarrArray, parse_metadata
-from normscope.checkpoints.formats.orbax.zarr_folder import MANIFEST, METADATA, ZarrFolder
+from normscope.checkpoints.formats.orbax.zarr_folder import METADATA, ZarrFolder
 from normscope.errors import CorruptCheckpoint, NormscopeError
 
 _SUBFOLDERS_CHECKED = 3

@@ -6,12 +6,12 @@ import hashlib
 from typing import Any
 
 from normscope.checkpoints.base import Buffer, File, Folder
+from normscope.checkpoints.formats.orbax.ocdbt_tree import MANIFEST, check_tree
 from normscope.checkpoints.formats.orbax.served import ServedFolder
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.plugins import require
 
-MANIFEST = "manifest.ocdbt"
 METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}
 """Metadata file of an array → tensorstore's driver."""
 
@@ -93,6 +93,7 @@ class ZarrFolder(File):
     def _descriptions_in_store(self) -> dict[str, bytes]:
         """From an OCDBT store, whose keys are NAME/.zarray and NAME/CHUNK."""
         tensorstore = _tensorstore()
+        check_tree(self._folder, self.size)
         try:
             store = tensorstore.KvStore.open(self._kvstore(""), context=self._shared_context()).result()
             keys = [key.decode("utf-8", "replace") for key in store.list().result()]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..mutant import Values
 from ..mutations import as_pairs, damaged, integer, json_bytes, mutated_json
-from .ocdbt_stores import Lies, frame, zeros
+from .ocdbt_stores import Lies, crc32c, frame, zeros
 
 DTYPES = {
     "float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "bfloat16", "int32": "<i4",
@@ -73,6 +73,8 @@ class Array:
     exact: bool = True
     """Whether nothing in it was changed, so that its values are those of `values`."""
     values: Values | None = None
+    inner: tuple[int, ...] | None = None
+    """The chunks inside each chunk, which is then a shard."""
 
     def write(self) -> None:
         """Choose values, and store them."""
@@ -87,6 +89,9 @@ class Array:
         whole = np.frombuffer(data, f"V{width}").reshape(self.shape).copy()
         order = rng.choice("CCF") if not self.third else "C"
         kind = rng.choice([k for k in COMPRESSIONS if not self.third or k not in ("zlib", "bz2", "blosc")])
+        if self.third and rng.random() < 0.3:
+            self.inner = tuple(rng.choice([n for n in range(1, c + 1) if c % n == 0]) for c in chunks)
+            kind = ""
         metadata = self._third(chunks, kind) if self.third else self._second(chunks, kind, order)
         for place in itertools.product(*(range(-(-n // c)) for n, c in zip(self.shape, chunks, strict=True))):
             here = tuple(slice(i * c, i * c + c) for i, c in zip(place, chunks, strict=True))
@@ -96,7 +101,7 @@ class Array:
             block = np.zeros(chunks, f"V{width}")
             part = whole[here]
             block[tuple(map(slice, part.shape))] = part
-            self._chunk(place, kind, block.tobytes(order))
+            self._chunk(place, kind, self._sharded(block) if self.inner else block.tobytes(order))
         text = as_pairs(metadata)
         while self.lies.often(0.5):
             text = mutated_json(rng, text)
@@ -149,5 +154,30 @@ class Array:
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": zero,
-            "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, *packing],
+            "codecs": [_sharding(self.inner)] if self.inner else [_BYTES, *packing],
         }
+
+    def _sharded(self, block: np.ndarray) -> bytes:
+        """A shard: its chunks, and where they are."""
+        rng, lies, content, index = self.lies.rng, self.lies, b"", b""
+        counts = (range(n // c) for n, c in zip(block.shape, self.inner, strict=True))
+        for place in itertools.product(*counts):
+            here = tuple(slice(i * c, i * c + c) for i, c in zip(place, self.inner, strict=True))
+            data = np.ascontiguousarray(block[here]).tobytes()
+            pair = [len(content), len(data)] if any(data) or rng.random() < 0.5 else [2**64 - 1] * 2
+            if lies.often(0.1):
+                pair[rng.randrange(2)] = integer(rng, len(data), 0) % 2**64
+            content += data if pair[1] != 2**64 - 1 else b""
+            index += b"".join(n.to_bytes(8, "little") for n in pair)
+        return content + index + (crc32c(index) + lies.often(0.05) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+_BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def _sharding(inner: tuple[int, ...]) -> dict[str, Any]:
+    index = {"index_codecs": [_BYTES, {"name": "crc32c"}], "index_location": "end"}
+    return {
+        "name": "sharding_indexed",
+        "configuration": {"chunk_shape": list(inner), "codecs": [_BYTES], **index},
+    }

@@ -24,7 +24,7 @@ _ENTRIES, _KEYS = 300_000, 50_000_000
 _NODE, _MANIFEST = 1 << 27, 1 << 20
 """Bytes of one node, unpacked or not, and of a manifest."""
 _LOOKED, _RATIO = 8_000_000, 8
-"""Bytes that are unpacked here: so many, and more for each byte of the store. It takes a second for a few MB."""
+"""Bytes that are unpacked here: so many, and more for each byte of the store. A few MB take a second."""
 _NOWHERE = (1 << 64) - 1
 
 
@@ -49,7 +49,7 @@ class _Node:
 
 
 def check_tree(folder: Folder, size: int) -> None:
-    """Raise CorruptCheckpoint if the newest version of a store of `size` bytes has too many keys, or too long."""
+    """Raise CorruptCheckpoint if the tree of a store of `size` bytes has too many keys, or too long ones."""
     tree = _Tree(folder, _LOOKED + _RATIO * size)
     try:
         tree.check()

@@ -280,7 +280,10 @@ def _judge(mutant: Mutant, folder: Path, answer: Answer | None) -> str | None:
     """Every variable is read or skipped, each once, with the values that the oracle reads."""
     if answer is None or not answer.tensors:
         raise Undecided  # an index without its magic number is not a checkpoint
-    oracle = _Oracle(mutant.files)
+    try:
+        oracle = _Oracle(mutant.files)
+    except ImportError:
+        raise Undecided from None
     variables = oracle.variables()
     if len(answer.tensors) + len(answer.skipped) != len(variables):
         return f"{len(variables)} variables, but {len(answer.tensors)} read, {len(answer.skipped)} skipped"

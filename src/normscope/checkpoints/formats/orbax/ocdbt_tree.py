@@ -21,6 +21,8 @@ _NUMBERED = re.compile(r"manifest\.[0-9a-f]{16}")
 _MANIFEST_MAGIC, _NODE_MAGIC = b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde"
 _ENTRIES, _KEYS = 300_000, 50_000_000
 """Entries of the whole tree, and bytes of all keys; a node that is reached twice counts twice."""
+_FEW, _ENTRY = 2_000, 4
+"""Entries that a tree may have however small the store is; beyond that, one for so many bytes stored."""
 _NODE, _MANIFEST = 1 << 27, 1 << 20
 """Bytes of one node, unpacked or not, and of a manifest."""
 _LOOKED, _RATIO = 8_000_000, 8
@@ -50,7 +52,7 @@ class _Node:
 
 def check_tree(folder: Folder, size: int) -> None:
     """Raise CorruptCheckpoint if the tree of a store of `size` bytes has too many keys, or too long ones."""
-    tree = _Tree(folder, _LOOKED + _RATIO * size)
+    tree = _Tree(folder, size)
     try:
         tree.check()
     except (ValueError, IndexError) as error:
@@ -64,8 +66,9 @@ def check_tree(folder: Folder, size: int) -> None:
 class _Tree:
     """Walks a tree, and counts."""
 
-    def __init__(self, folder: Folder, most: int) -> None:
-        self._folder, self._left = folder, most
+    def __init__(self, folder: Folder, size: int) -> None:
+        self._folder, self._left = folder, _LOOKED + _RATIO * size
+        self._most = min(_ENTRIES, _FEW + size // _ENTRY)
         self._files: dict[bytes, File] = {}
         self._folders: dict[str, Folder] = {"": folder}
         self._nodes: dict[_Place, _Node] = {}
@@ -114,8 +117,8 @@ class _Tree:
             node = self._nodes[place]
             entries += node.entries
             keys += node.keys + prefix * node.entries
-            if entries > _ENTRIES or keys > _KEYS:
-                raise ValueError(f"too many keys (limit {_ENTRIES:,}, of {_KEYS:,} bytes)")
+            if entries > self._most or keys > _KEYS:
+                raise ValueError(f"too many keys (limit {self._most:,}, of {_KEYS:,} bytes)")
             left += [(each, prefix + omitted) for each, omitted in node.below]
 
     def _read(self, place: _Place) -> _Node:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import struct
+import zlib
 from random import Random
 
 from ...fuzz.grammars import ocdbt_stores as ocdbt
@@ -211,6 +212,19 @@ tree("a node that is its own child", lambda: stored(
     ocdbt.interior(honest(), FILES, [ocdbt.Child(b"", 0, 0, 100)], 1), 1), "")  # fmt: skip
 tree("60 kB of key in three bytes", lambda: long_keys(30_000), "too many keys")
 tree("60 kB of path in three bytes", lambda: long_paths(30_000), "too long names")
+
+
+def shared_values(count):
+    """Chunks that all are the same megabyte: one number, and nothing for the rest of it."""
+    empty = b"\x78\x01" + b"\0\0\0\xff\xff" * 200_000 + zlib.compress(bytes(4))[2:]
+    described = zarray([count], [1], compressor={"id": "zlib", "level": 1})
+    pairs = [(f"params.w/{i}".encode(), (0, 0, len(empty))) for i in range(count)]
+    first = (b"params.w/.zarray", json.dumps(described).encode())
+    return stored(ocdbt.leaf(honest(), FILES, sorted([first, *pairs])), 0, empty)
+
+
+tree("50 chunks in one place", lambda: shared_values(50), code=0)
+tree("1,000 chunks in one place", lambda: shared_values(1_000), "values of")
 tree("a node that unpacks to a gigabyte", lambda: packed(ocdbt.zeros(1 << 30)), "a node of more than")
 tree("a node that announces a gigabyte", lambda: packed(ocdbt.frame(b"\0", 1 << 30)), "OCDBT")
 tree(

@@ -25,7 +25,7 @@ def _arrays(rng: Random, lies: Lies, third: bool) -> dict[str, Array]:
     for word in rng.sample(_NAMES, rng.randrange(1, 4)):
         title = f"params.{word}"
         if lies.often(0.1):
-            title = name(rng).replace("/", "|").replace("\0", "0")[:60] or "x"
+            title = name(rng).replace("/", "|").replace("\0", "0")[:60].strip(".") or "x"
         found[title] = Array(lies, third)
         found[title].write()
     return found

@@ -67,7 +67,7 @@ def select_model(paths: Iterable[EntryPath]) -> ModelEntries:
     if len(set(names.values())) < len(names):
         times = Counter(names.values())
         twice = next(name for name, count in times.items() if count > 1)
-        raise CorruptCheckpoint(f"two entries of the model are both called {twice[:200]!r}")
+        raise ValueError(f"two entries of the model are both called {twice[:200]!r}")
     return ModelEntries(names, skipped, networks)
 
 

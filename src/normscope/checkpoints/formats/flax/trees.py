@@ -9,7 +9,6 @@ from normscope.checkpoints.base import Tensor
 from normscope.checkpoints.formats.flax.nnx_states import COLLECTIONS, NOTE, untrained, without_value_leaves
 from normscope.checkpoints.formats.model_entries import select_model
 from normscope.checkpoints.slot_names import STEP_KEYS
-from normscope.errors import CorruptCheckpoint
 
 EntryPath = tuple[str, ...]
 
@@ -37,7 +36,7 @@ def find_flax_model(paths: Iterable[EntryPath]) -> FlaxModel:
     short = without_value_leaves(paths)
     inside = {_without_optimizer(path): whole for whole, path in short.items()}
     if len(inside) < len(short):
-        raise CorruptCheckpoint("the model is there twice: in the optimizer, and beside it")
+        raise ValueError("the model is there twice: in the optimizer, and beside it")
     found = select_model(inside)
     skipped = {name: _reason(name, reason) for name, reason in found.skipped.items()}
     return FlaxModel({inside[path]: name for path, name in found.names.items()}, skipped, found.networks)

@@ -21,8 +21,10 @@ _NUMBERED = re.compile(r"manifest\.[0-9a-f]{16}")
 _MANIFEST_MAGIC, _NODE_MAGIC = b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde"
 _ENTRIES, _KEYS = 300_000, 50_000_000
 """Entries of the whole tree, and bytes of all keys; a node that is reached twice counts twice."""
-_FEW, _ENTRY = 2_000, 4
-"""Entries that a tree may have however small the store is; beyond that, one for so many bytes stored."""
+_FEW = 2_000
+"""Entries that a tree may have however small the store is; beyond that, one for each byte stored."""
+_VALUES, _EXPANSION = 1 << 27, 32
+"""Bytes of all values: so many, and more for each byte of the store. Values may share their bytes."""
 _NODE, _MANIFEST = 1 << 27, 1 << 20
 """Bytes of one node, unpacked or not, and of a manifest."""
 _LOOKED, _RATIO = 8_000_000, 8
@@ -43,10 +45,11 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Node:
-    """Entries of a node, bytes of their keys, and the nodes below with the bytes that their keys omit."""
+    """Entries of a node, bytes of keys and values, and the nodes below with what their keys omit."""
 
     entries: int
     keys: int
+    values: int
     below: tuple[tuple[_Place, int], ...] = ()
 
 
@@ -68,7 +71,8 @@ class _Tree:
 
     def __init__(self, folder: Folder, size: int) -> None:
         self._folder, self._left = folder, _LOOKED + _RATIO * size
-        self._most = min(_ENTRIES, _FEW + size // _ENTRY)
+        self._most = min(_ENTRIES, _FEW + size)
+        self._values = _VALUES + _EXPANSION * size
         self._files: dict[bytes, File] = {}
         self._folders: dict[str, Folder] = {"": folder}
         self._nodes: dict[_Place, _Node] = {}
@@ -108,7 +112,7 @@ class _Tree:
         return _places(body, files, heights)[-1] if count else None
 
     def _walk(self, root: _Place) -> None:
-        entries = keys = 0
+        entries = keys = values = 0
         left = [(root, 0)]
         while left:
             place, prefix = left.pop()
@@ -117,6 +121,9 @@ class _Tree:
             node = self._nodes[place]
             entries += node.entries
             keys += node.keys + prefix * node.entries
+            values += node.values
+            if values > self._values:
+                raise ValueError(f"values of {values:,} bytes (limit {self._values:,})")
             if entries > self._most or keys > _KEYS:
                 raise ValueError(f"too many keys (limit {self._most:,}, of {_KEYS:,} bytes)")
             left += [(each, prefix + omitted) for each, omitted in node.below]
@@ -132,13 +139,18 @@ class _Tree:
             raise ValueError(f"a node has {count:,} entries (limit {_ENTRIES:,})")
         shared = [0, *(body.varint() for _ in range(count - 1))]
         lengths = [one + body.varint() for one in shared]
+        if sum(lengths) > _KEYS:
+            raise ValueError(f"too many keys (limit {_KEYS:,} bytes)")
+        omitted = [body.varint() for _ in range(count)] if height else []
+        body.skip(sum(lengths) - sum(shared))
         below: tuple[tuple[_Place, int], ...] = ()
-        if height:
-            omitted = [body.varint() for _ in range(count)]
-            body.skip(sum(lengths) - sum(shared))
+        values = 0
+        if not height:
+            values = sum(body.varint() for _ in range(count))
+        else:
             below = tuple(zip(_places(body, files, [height - 1] * count), omitted, strict=True))
         self._left -= body.unpacked
-        return _Node(count, sum(lengths), below)
+        return _Node(count, sum(lengths), values, below)
 
     def _bytes(self, path: bytes, start: int, length: int | None) -> bytes:
         """Bytes of a file of the store, by its path."""

@@ -31,7 +31,7 @@ from normscope.checkpoints.limits import limits
 from normscope.errors import CorruptCheckpoint, NormscopeError
 
 _SUBFOLDERS_CHECKED = 3
-_CHUNK = 16  # bytes that a chunk takes at least, if it is stored
+_CHUNK = 4  # bytes that a chunk takes at least, if it is stored
 AGGREGATE = "checkpoint"
 """The msgpack file that T5X and early Orbax write into the folder; TensorFlow's file of this name is text."""
 

@@ -84,7 +84,7 @@ def _tangle(rng: Random, lies: Lies) -> tuple[bytes, bytes]:
 
 
 def _orbax(rng: Random) -> Mutant:
-    lies = Lies(rng, rng.choice((0.0, 0.0, 0.1, 0.4)))
+    lies = Lies(rng, rng.choice((0.0, 0.2, 0.5, 1.0)))
     third, stored = rng.random() < 0.3, rng.random() < 0.5
     arrays = _arrays(rng, lies, third)
     before = lies.told

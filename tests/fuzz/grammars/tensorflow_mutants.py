@@ -46,7 +46,7 @@ class _Bundle:
     """The files of one checkpoint while they are made."""
 
     def __init__(self, rng: Random) -> None:
-        self.rng, self.odd = rng, rng.choice((0.0, 0.0, 0.05, 0.2))
+        self.rng, self.odd = rng, rng.choice((0.0, 0.05, 0.1, 0.3))
         self.shards = [bytearray() for _ in range(rng.choice((1, 1, 2, 3)))]
         self.pairs: list[Pair] = []
         self.lies = 0

@@ -102,6 +102,10 @@ class Array:
             part = whole[here]
             block[tuple(map(slice, part.shape))] = part
             self._chunk(place, kind, self._sharded(block) if self.inner else block.tobytes(order))
+        if self.third and self.lies.often(0.1):
+            size = 1 << rng.randrange(8, 25)
+            metadata["shape"] = metadata["chunk_grid"]["configuration"]["chunk_shape"] = [size]
+            metadata["codecs"] = [_sharding((rng.choice((1, 16, size)),))]
         text = as_pairs(metadata)
         while self.lies.often(0.5):
             text = mutated_json(rng, text)

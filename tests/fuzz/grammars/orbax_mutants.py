@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from ...checkpoints.hostile.msgpack_files import packed
-from ..checkpoints_read import read_folder
+from ..checkpoints_read import KEPT, read_folder
 from ..mutant import Answer, Grammar, Mutant, Undecided, Values
 from ..mutations import as_pairs, damaged, json_bytes, mutated_json, name
 from .ocdbt_bombs import bomb_of_nodes
@@ -17,8 +17,6 @@ from .ocdbt_stores import Lies, Store
 from .zarr_chunks import MEASURED, Array
 
 _NAMES = ("layers_0.kernel", "layers_0.bias", "layers_1.attention.query.kernel", "embed.table", "w")
-_LARGEST = 1 << 20
-"""Bytes of an array up to which the judge reads it."""
 
 
 def _arrays(rng: Random, lies: Lies, third: bool) -> dict[str, Array]:
@@ -135,7 +133,7 @@ def _whole(folder: Path) -> tuple[list[Values], int]:
             spec["kvstore"] = {**base, "path": f"{folder}/{above}/"}
         try:
             array = tensorstore.open(spec, read=True, open=True).result()
-            if array.size * array.dtype.numpy_dtype.itemsize < _LARGEST and array.dtype.name in MEASURED:
+            if array.size * array.dtype.numpy_dtype.itemsize <= KEPT and array.dtype.name in MEASURED:
                 data = np.ascontiguousarray(array.read().result()).tobytes()
                 found.append(Values(tuple(array.shape), data, array.dtype.name))
         except (ValueError, MemoryError):

@@ -31,8 +31,11 @@ MissingCheckpoints and MissingRunFile are both a SourceNotFound and a Checkpoint
 AnotherSeries, for a run file that belongs to another series, is both a UsageError and a RunFileError;
 NothingFound (in checkpoints/series), for a folder without checkpoints, a UsageError and a CheckpointError.
 
-A message says what was expected, what was given, and what to do next, in at most 500 characters.
+A message says what was expected, what was given, and what to do next, in at most 500 characters. What a file
+contains may be quoted in it; characters that cannot be printed are escaped.
 """
+
+from normscope.words import printable
 
 LONGEST = 500
 """Characters of a message: what a file contains may be quoted in it."""
@@ -65,7 +68,7 @@ class NormscopeError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        return shortened(super().__str__())
+        return shortened(printable(super().__str__()))
 
 
 class UsageError(NormscopeError):

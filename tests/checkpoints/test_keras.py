@@ -246,6 +246,16 @@ def test_names_of_transformers_tensorflow_models(tmp_path, h5py):
     assert found[-1] == ("tf_bert_model/bert/encoder/layer_._3/attention/self/query/kernel", 3, "q")
 
 
+def test_a_path_that_is_the_name_of_another(tmp_path, h5py):
+    """Layers are left out of names, unless two datasets would have one name: none is lost."""
+    path = tmp_path / "step_1.h5"
+    with h5py.File(path, "w") as file:
+        for n in (1, 2, 3):
+            file.create_dataset("/".join(["a"] * n + ["w"]), data=np.ones(n, "f4"))
+    assert {name: tensor.shape for name, tensor in open_file(LocalFile(path)).tensors.items()} == {
+        "a/w": (1,), "a/a/w": (2,), "a/a/a/w": (3,)}  # fmt: skip
+
+
 def test_what_is_not_read_says_so(tmp_path, h5py):
     path = tmp_path / "step_1.h5"
     cases = {

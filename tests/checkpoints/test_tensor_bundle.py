@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
 from normscope.checkpoints.formats.tensorflow.leveldb import decompress, read_sorted_table
+from normscope.checkpoints.formats.tensorflow.object_graph import meaningful_names
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import open_bundle
 from normscope.checkpoints.storage.local import LocalFile, LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -128,3 +129,13 @@ def test_snappy_undoes_what_the_reference_does(data):
 def test_snappy_survives_anything(data):
     with contextlib.suppress(ValueError, IndexError):
         decompress(data, 100_000)
+
+
+def test_names_of_the_graph_that_become_one():
+    """A graph may call a variable what another is called; then each keeps its path."""
+    known = {"m/variables/0": "p/w", "m/variables/1": "p/w", "m/variables/2": "p/variables/3"}
+    assert meaningful_names(known, known)["m/variables/0"] == "p/variables_0/w"
+    known |= {"m/variables/3": "q/variables/3", "q/variables/variables_3/3": "x", "r/variables/0": "x"}
+    known["q/variables/variables_3/3"] = known["r/variables/0"] = "a/x"
+    found = meaningful_names(known, known)
+    assert len(set(found.values())) == len(known)

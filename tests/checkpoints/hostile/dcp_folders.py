@@ -131,6 +131,19 @@ one(
     "unknown dtype",
 )
 one("a path shared 2^60 times", W, AT, "", code=0, planner=entries((text("w"), doubled_tuples(60))))
+one(
+    "two tensors at one path",
+    lambda: entries((text("w"), described()), (text("x"), described())),
+    lambda: entries((index("w"), place()), (index("x"), place())),
+    "at one path",
+    planner=entries(*((text(name), MARK + text("a") + TUPLE) for name in "wx")),
+)
+one(
+    "a chunk that begins behind the end",
+    lambda: entries((text("w"), described(chunks=chunk((4,), (4,))))),
+    lambda: entries((index("w", (4,)), place())),
+    "exactly once",
+)
 one("a path of a million keys", W, AT, code=0, planner=entries((text("w"), MARK + b"K\1" * 500_000 + TUPLE)))
 one("a name that is a number", lambda: entries((b"K\1", described())), AT, "not a string")
 one("a stored name that is a structure", W, lambda: entries((index(doubled_tuples(60)), place())), "")

@@ -88,6 +88,16 @@ one("a chunk of 64 MB of zeros", bomb, code=0)
 one("names of a new kind", lambda f: [f.create_group(f"g{i}") for i in range(20)], "dense", libver="latest")
 one("a name of 2,000 characters", lambda f: f.__setitem__("n" * 2000, np.ones(2, "f4")), "2,000 characters")
 one("a name with control characters", lambda f: f.__setitem__("\x1b[2J\n", np.ones(2, "f4")), code=0)
+one(
+    "two names that become one",
+    lambda f: [f.create_dataset(b"x" + end, data=np.ones(2, "f4")) for end in (b"\xfe", b"\xff")],
+    "two datasets are called",
+)
+one(
+    "a path that is the name of another",
+    lambda f: [f.create_dataset("/".join(["a"] * n + ["w"]), data=np.ones(n, "f4")) for n in (1, 2, 3)],
+    code=0,
+)
 one("only text", lambda f: (f.__delitem__("w"), f.__setitem__("t", "text")), "no model parameters")
 changed("a size of 2^61", shape(4, 3), shape(2**61, 3), "does not match its shape")
 changed("sizes whose product is 2^122", shape(4, 3), shape(2**61, 2**61), "does not match its shape")

@@ -210,3 +210,13 @@ in_folder(
 )
 in_folder("a placeholder to nothing", lambda: {"params": {"w": "PLACEHOLDER://params.w"}}, "lacks 1 arrays")
 in_folder("a folder with a damaged file", lambda: b"\x81\xa9optimizer\x81\xa6target\x82\xa1w" + W, "damaged")
+one(
+    "two names that become one",
+    lambda: {"params": {"a.b": W, "a": {"b": W}}},
+    "both called 'a.b'",
+)
+one(
+    "a model in the optimizer and beside it",
+    lambda: {"optimizer": {"target": {"w": W}}, "target": {"w": W}},
+    "twice",
+)

@@ -1,5 +1,7 @@
 """TensorFlow's indexes: sorted tables with blocks that overlap, keys that repeat, sizes that lie."""
 
+from normscope.checkpoints.formats.tensorflow.ordered_code import slice_key
+
 from ..bundle_writer import MAGIC, block, field, masked_crc, varint, write_table
 from .case import add
 
@@ -56,6 +58,28 @@ one(
     "too many slices",
 )
 one("an empty table", [], "no model parameters")
+one("two names that become one", [(b"w\xfe", entry()), (b"w\xff", entry())], "two variables are called")
+one(
+    "a variable with and without its attribute",
+    [(b"w", entry()), (b"w/.ATTRIBUTES/VARIABLE_VALUE", entry())],
+    "two variables are called",
+)
+one("a key twice", [(b"w", entry()), (b"w", entry(offset=8))], "not in order")
+one("a field of the number 0", [(b"w", entry(more=b"\0\1"))], "the number 0")
+
+
+def sliced(name, start, length, part, says, code=1):
+    """A variable of two numbers, whose one slice is told to be at `start`, with the entry `part`."""
+    told = field(7, field(1, field(1, start) + field(2, length % 2**64)))
+    key = slice_key(b"w", [(start, length)])
+    one(f"a slice {name}", [(b"w", entry(size=0, more=told)), (key, part)], says, code)
+
+
+sliced("of the whole axis", 0, -1, entry(), "", 0)
+sliced("that begins behind the end", 2, 2, entry(), "exactly once")
+sliced("of another dtype", 0, 2, entry(dtype=3), "another dtype or shape")
+sliced("of another shape", 0, 2, entry([1, 2]), "another dtype or shape")
+sliced("of the length -2", 0, -2, entry(), "another dtype or shape")
 
 
 def raw(name, content, says=""):
@@ -127,6 +151,11 @@ def shifted():
 
 
 raw("blocks that overlap", shifted, "damaged")
+raw(
+    "keys that are not in order",
+    lambda: bomb(b"".join(varint(0) + varint(1) + varint(0) + key for key in (b"b", b"a")) + END),
+    "not in order",
+)
 raw("a block behind the end", lambda: table([], [(b"z", varint(2**40) + varint(8))]), "beyond the file")
 raw("a block of 2^63 bytes", lambda: table([], [(b"z", varint(0) + varint(2**63))]), "beyond the file")
 raw("2^32 restarts", lambda: bomb(b"\xff" * 8), "too short")

@@ -3,7 +3,11 @@
 import importlib.util
 import json
 import struct
+import zlib
+from random import Random
 
+from ...fuzz.grammars import ocdbt_stores as ocdbt
+from ..bundle_writer import varint
 from .case import CASES, add
 
 
@@ -98,6 +102,147 @@ def store(name, manifest, says=""):
     add(f"orbax: {name}", write, says)
 
 
+def sharded(inner, size=2**24):
+    """Shards whose chunks have so many elements."""
+    plain = {"name": "bytes", "configuration": {"endian": "little"}}
+    options = {"chunk_shape": [inner], "codecs": [plain], "index_codecs": [plain]}
+    return {**zarr3([size], [size]), "codecs": [{"name": "sharding_indexed", "configuration": options}]}
+
+
+one("zarr 3, a shard of 2^24 chunks", sharded(1), "too many chunks", kind="zarr.json")
+one(
+    "zarr 3, a shard of 2^24 chunks that is missing",
+    sharded(1),
+    "too many chunks",
+    kind="zarr.json",
+    chunk=None,
+)
+one("zarr 3, chunks of no size in a shard", sharded(0), "no size", kind="zarr.json")
+one("a dtype that is half a character", zarray(dtype="\ud800"), "unknown dtype")
+one("an array of a name that hides", zarray(), "cannot be read", array="params.w\x1b[2J", chunk=b"abc")
+
+
+def many(folder):
+    """600 arrays of 100,000 chunks each, of which none is stored."""
+    for i in range(600):
+        inside = folder / "checkpoint_1" / f"params.w{i}"
+        inside.mkdir(parents=True)
+        (inside / ".zarray").write_text(json.dumps(zarray([100_000], [1])))
+
+
+add("orbax: 600 arrays of 100,000 chunks", many, "too many chunks")
+
+
+def both(folder):
+    one_array = folder / "checkpoint_1" / "params.w"
+    one_array.mkdir(parents=True)
+    (one_array / ".zarray").write_text(json.dumps(zarray()))
+    (one_array / "zarr.json").write_text(json.dumps(zarr3()))
+    (one_array / "0").write_bytes(bytes(16))
+
+
+add("orbax: metadata of two versions", both, "two versions")
+
+
+def tree(name, make, says="", code=1):
+    """A store whose manifest and data `make` gives."""
+
+    def write(folder):
+        (folder / "checkpoint_1" / "d").mkdir(parents=True)
+        first, data = make()
+        (folder / "checkpoint_1" / "manifest.ocdbt").write_bytes(first)
+        (folder / "checkpoint_1" / "d" / "data").write_bytes(data)
+
+    add(f"orbax: {name}", write, says, code)
+
+
+FILES = ocdbt.files_table([(b"", b"d/data")])
+PAIRS = [
+    (b"params.w/.zarray", json.dumps(zarray()).encode()),
+    (b"params.w/0", struct.pack("<4f", 1, 2, 3, 4)),
+]
+
+
+def stored(node, height=0, data=b""):
+    """A store of some nodes, of which the last is the root."""
+    place = (0, len(data), len(node))
+    return ocdbt.manifest(honest(), FILES, ocdbt.Child(b"", *place), height), data + node
+
+
+def honest():
+    return ocdbt.Lies(Random(0))
+
+
+def shared(levels, omitted=1):
+    """Nodes that all refer twice to the next one."""
+    node, data = ocdbt.leaf(honest(), FILES, PAIRS), b""
+    for height in range(1, levels + 1):
+        place = (0, len(data), len(node))
+        data += node
+        children = [ocdbt.Child(key, *place, omitted) for key in (b"a", b"b")]
+        node = ocdbt.interior(honest(), FILES, children, height)
+    return stored(node, levels, data)
+
+
+def packed(body):
+    return stored(ocdbt.sealed(ocdbt.NODE, body, 1))
+
+
+def long_keys(count):
+    """Keys that share 60,000 bytes with the one before, which the node says in three bytes each."""
+    columns = [varint(60_000) * (count - 1), varint(60_004) + varint(4) * (count - 1)]
+    keys = b"k" * 60_000 + b"".join(i.to_bytes(4, "big") for i in range(count))
+    values = varint(2) * count + bytes(count) + b"{}" * count
+    return stored(ocdbt.sealed(ocdbt.NODE, b"\0" + FILES + varint(count) + b"".join(columns) + keys + values))
+
+
+def long_paths(count):
+    """Files whose names share 60,000 bytes with the one before."""
+    table = varint(count) + varint(60_000) * (count - 1) + varint(60_001) + varint(1) * (count - 1)
+    table += varint(0) * count + b"f" * (60_000 + count)
+    return stored(ocdbt.sealed(ocdbt.NODE, b"\0" + table + varint(1) + bytes(100)))
+
+
+tree("a store, sound", lambda: stored(ocdbt.leaf(honest(), FILES, PAIRS)), code=0)
+tree("a store of 2^30 keys", lambda: shared(30), "too many keys")
+tree("a store of 2^255 keys", lambda: shared(255), "too many keys")
+tree("a store of 2^14 keys", lambda: shared(14), "too many keys")
+tree("a store of 2^6 keys that are two", lambda: shared(6), code=0)
+tree("a node that is its own child", lambda: stored(
+    ocdbt.interior(honest(), FILES, [ocdbt.Child(b"", 0, 0, 100)], 1), 1), "")  # fmt: skip
+tree("60 kB of key in three bytes", lambda: long_keys(30_000), "too many keys")
+tree("60 kB of path in three bytes", lambda: long_paths(30_000), "too long names")
+
+
+def shared_values(count):
+    """Chunks that all are the same megabyte: one number, and nothing for the rest of it."""
+    empty = b"\x78\x01" + b"\0\0\0\xff\xff" * 200_000 + zlib.compress(bytes(4))[2:]
+    described = zarray([count], [1], compressor={"id": "zlib", "level": 1})
+    pairs = [(f"params.w/{i}".encode(), (0, 0, len(empty))) for i in range(count)]
+    first = (b"params.w/.zarray", json.dumps(described).encode())
+    return stored(ocdbt.leaf(honest(), FILES, sorted([first, *pairs])), 0, empty)
+
+
+tree("50 chunks in one place", lambda: shared_values(50), code=0)
+tree("1,000 chunks in one place", lambda: shared_values(1_000), "values of")
+tree("a node that unpacks to a gigabyte", lambda: packed(ocdbt.zeros(1 << 30)), "a node of more than")
+tree("a node that announces a gigabyte", lambda: packed(ocdbt.frame(b"\0", 1 << 30)), "OCDBT")
+tree(
+    "a node of 100 MB of keys",
+    lambda: packed(ocdbt.frame(b"\0" + FILES + varint(1) + varint(2**26)) + bytes(100)),
+    "too many keys",
+)
+tree(
+    "two names that become one",
+    lambda: stored(ocdbt.leaf(honest(), FILES, [
+        (b"params.a.b/.zarray", PAIRS[0][1]), (b"params.a/b/.zarray", PAIRS[0][1])])),
+    "two arrays of one name",
+)  # fmt: skip
+tree(
+    "an array whose name is not UTF-8",
+    lambda: stored(ocdbt.leaf(honest(), FILES, [*PAIRS, (b"params.x\xff/.zarray", PAIRS[0][1])])),
+    "not UTF-8",
+)
 store("an empty manifest", b"", "OCDBT")
 store("a manifest of zeros", bytes(1000), "OCDBT")
 store("a manifest that announces 2^63 bytes", b"\x0c\xdb\x20\xde" + b"\xff" * 8 + bytes(100), "OCDBT")

@@ -78,6 +78,8 @@ class _DcpReader:
         """Choose the tensors of the model and find their bytes."""
         described = {name: e for name, e in self.entries.items() if _class(e) == "TensorStorageMetadata"}
         by_path = {self._path(name): name for name in described}
+        if len(by_path) < len(described):
+            raise ValueError("two tensors are said to be at one path")
         selection = select_model(by_path)
         tensors: dict[str, Tensor] = {}
         extents: dict[str, Extent] = {}
@@ -85,6 +87,8 @@ class _DcpReader:
             key = by_path[path]
             for tensor, tiles in self.divide(*self._locate(name, key, described[key].state)):
                 width = ITEM_SIZES[tensor.dtype]
+                if tensor.name in tensors:
+                    raise ValueError(f"two tensors are called {tensor.name[:80]!r}")
                 extents[tensor.name] = join_tiles(key, tensor.shape, width, tiles)
                 tensors[tensor.name] = tensor
         if not tensors:

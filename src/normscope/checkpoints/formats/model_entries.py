@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -64,6 +64,10 @@ def select_model(paths: Iterable[EntryPath]) -> ModelEntries:
             skipped[_head(path, rest)] = reason
         else:
             names[path] = ".".join(rest)
+    if len(set(names.values())) < len(names):
+        times = Counter(names.values())
+        twice = next(name for name, count in times.items() if count > 1)
+        raise ValueError(f"two entries of the model are both called {twice[:200]!r}")
     return ModelEntries(names, skipped, networks)
 
 

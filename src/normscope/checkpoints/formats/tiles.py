@@ -120,7 +120,7 @@ class TiledExtent(Extent):
 
 def join_tiles(name: str, shape: tuple[int, ...], width: int, tiles: Sequence[Tile]) -> Extent:
     """The extent of a tensor stored as tiles; they must cover it without overlap."""
-    if len(tiles) == 1 and tiles[0].sizes == shape:
+    if len(tiles) == 1 and tiles[0].sizes == shape and not any(tiles[0].offsets):
         return tiles[0].extent
     axes = len(shape)
     fitting = all(

@@ -35,6 +35,8 @@ def find_flax_model(paths: Iterable[EntryPath]) -> FlaxModel:
     """The parameters among the leaves of a tree, with the names that they have in the model."""
     short = without_value_leaves(paths)
     inside = {_without_optimizer(path): whole for whole, path in short.items()}
+    if len(inside) < len(short):
+        raise ValueError("the model is there twice: in the optimizer, and beside it")
     found = select_model(inside)
     skipped = {name: _reason(name, reason) for name, reason in found.skipped.items()}
     return FlaxModel({inside[path]: name for path, name in found.names.items()}, skipped, found.networks)

@@ -77,6 +77,8 @@ class _Walk:
             path, address = waiting.pop()
             messages = self.objects.messages(address)
             if any(message.kind == LAYOUT for message in messages):
+                if path in self.tree.datasets:
+                    raise ValueError(f"two datasets are called {'/'.join(path)[:80]!r}")
                 self.tree.datasets[path] = self._dataset("/".join(path), address, messages)
             elif address in self._groups:
                 self.tree.skipped["/".join(path)] = "a second link to a group"

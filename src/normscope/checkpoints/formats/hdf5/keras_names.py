@@ -49,6 +49,11 @@ def name_datasets(tree: Hdf5Tree, classes: Mapping[str, str]) -> NamedDatasets:
     repeated = _repeated(found.values())
     for path, name in found.items():
         named.paths["/".join(path) if name in repeated or not name else name] = path
+    if len(named.paths) < len(found):  # a path that is the name of another
+        named.paths.clear()
+        named.paths.update({"/".join(path): path for path in found})
+    if len(named.paths) < len(found):
+        raise ValueError("two datasets of one name")
     return named
 
 

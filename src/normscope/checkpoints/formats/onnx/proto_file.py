@@ -49,6 +49,8 @@ class ProtoFile:
         head = self._near(start, min(start + 20, stop))
         tag, at = read_varint(head, 0)
         number, kind = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("a field has the number 0")
         if kind == VARINT:
             value, at = read_varint(head, at)
             return ProtoField(number, kind, value, start, start + at)

@@ -24,11 +24,14 @@ from normscope.checkpoints.formats.flax.stored_arrays import (
 )
 from normscope.checkpoints.formats.flax.trees import FlaxModel, find_flax_model, step_paths
 from normscope.checkpoints.formats.model_entries import no_parameters
-from normscope.checkpoints.formats.orbax.zarr_arrays import ZarrArray, parse_metadata
-from normscope.checkpoints.formats.orbax.zarr_folder import MANIFEST, METADATA, ZarrFolder
+from normscope.checkpoints.formats.orbax.ocdbt_tree import MANIFEST
+from normscope.checkpoints.formats.orbax.zarr_arrays import ZarrArray, chunks_in_each, parse_metadata
+from normscope.checkpoints.formats.orbax.zarr_folder import METADATA, ZarrFolder
+from normscope.checkpoints.limits import limits
 from normscope.errors import CorruptCheckpoint, NormscopeError
 
 _SUBFOLDERS_CHECKED = 3
+_CHUNK = 4  # bytes that a chunk takes at least, if it is stored
 AGGREGATE = "checkpoint"
 """The msgpack file that T5X and early Orbax write into the folder; TensorFlow's file of this name is text."""
 
@@ -59,9 +62,14 @@ def open_orbax(folder: Folder) -> Checkpoint:
 
 def _open(store: ZarrFolder) -> Checkpoint:
     described = store.descriptions()
-    found = {name: ZarrArray(store, name, *parse_metadata(_parse(data))) for name, data in described.items()}
+    found = {name: _array(store, name, _parse(data)) for name, data in described.items()}
+    most = limits().parts + store.size // _CHUNK
+    if sum(array.parts for array in found.values()) > most:
+        raise ValueError(f"too many chunks (limit {most:,})")
     leaves = _aggregated(store)
     arrays: dict[EntryPath, ZarrArray] = {_path(name): array for name, array in found.items()}
+    if len(arrays) < len(found):
+        raise ValueError("two arrays of one name")
     if twice := arrays.keys() & {path for path, leaf in leaves.items() if isinstance(leaf, StoredArray)}:
         raise ValueError(f"the array {'.'.join(min(twice))[:80]!r} twice")
     listed = [path for path, leaf in leaves.items() if leaf is not None and path not in arrays]
@@ -79,6 +87,11 @@ def _open(store: ZarrFolder) -> Checkpoint:
     extents = {name: large[name] if name in large else small[name].extent for name in tensors}
     extras = Extras(skipped, _step(arrays, leaves), model.notes, networks=model.networks)
     return TableCheckpoint("orbax", [store], tensors, extents, extras)
+
+
+def _array(store: ZarrFolder, name: str, metadata: Mapping[str, Any]) -> ZarrArray:
+    shape, chunks, dtype = parse_metadata(metadata)
+    return ZarrArray(store, name, shape, chunks, dtype, chunks_in_each(metadata, chunks))
 
 
 def _path(name: str) -> EntryPath:

@@ -40,8 +40,28 @@ def parse_metadata(metadata: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[
         raise ValueError(f"empty chunks, or more than {AXES} axes")
     dtype = _DTYPES.get(named, named) if isinstance(named, str) else ""
     if dtype not in ITEM_SIZES:
-        raise ValueError(f"unknown dtype {named[:40] if isinstance(named, str) else type(named).__name__}")
+        raise ValueError(
+            f"unknown dtype {repr(named[:40]) if isinstance(named, str) else type(named).__name__}"
+        )
     return tuple(shape), tuple(chunks), dtype
+
+
+def chunks_in_each(metadata: Mapping[str, Any], chunks: tuple[int, ...]) -> int:
+    """How many chunks are in each chunk: in version 3 they may be shards, with chunks of their own.
+
+    Shards may contain shards; the smallest ones are counted.
+    """
+    smallest, codecs = math.prod(chunks), metadata.get("codecs")
+    while isinstance(codecs, list):
+        inside = [c for c in codecs if isinstance(c, dict) and c.get("name") == "sharding_indexed"]
+        if not inside:
+            break
+        options = inside[-1].get("configuration", {})
+        sizes, codecs = options["chunk_shape"], options.get("codecs")
+        if not all(type(n) is int and n > 0 for n in sizes):
+            raise ValueError("a shard's chunks have no size")
+        smallest = min(smallest, math.prod(sizes))
+    return math.prod(chunks) // smallest
 
 
 class ZarrArray(Extent):
@@ -52,14 +72,21 @@ class ZarrArray(Extent):
     """
 
     def __init__(
-        self, folder: ZarrFolder, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
+        self,
+        folder: ZarrFolder,
+        name: str,
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        dtype: str,
+        in_each: int = 1,
     ) -> None:
         self.shape, self.dtype, self._folder, self._name = shape, dtype, folder, name
         self._axis = next((axis for axis, n in enumerate(shape) if n != 1), len(shape))
         self._rows = chunks[self._axis] if self._axis < len(shape) else 1
         self._row_bytes = math.prod(shape[self._axis + 1 :]) * ITEM_SIZES[dtype]
         folder.check_unpacked(name, max(self._rows * self._row_bytes, math.prod(chunks) * ITEM_SIZES[dtype]))
-        if math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > limits().parts:
+        self.parts = in_each * math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+        if self.parts > limits().parts:
             raise ValueError(f"too many chunks in {name[:100]!r} (limit {limits().parts:,})")
         self._rows *= max(
             1, SMALLEST_BAND // max(1, self._rows * self._row_bytes)

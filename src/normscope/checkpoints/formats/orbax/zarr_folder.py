@@ -6,12 +6,12 @@ import hashlib
 from typing import Any
 
 from normscope.checkpoints.base import Buffer, File, Folder
+from normscope.checkpoints.formats.orbax.ocdbt_tree import MANIFEST, check_tree
 from normscope.checkpoints.formats.orbax.served import ServedFolder
 from normscope.checkpoints.storage.local import LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint, NormscopeError
 from normscope.plugins import require
 
-MANIFEST = "manifest.ocdbt"
 METADATA = {".zarray": "zarr", "zarr.json": "zarr3"}
 """Metadata file of an array → tensorstore's driver."""
 
@@ -93,35 +93,46 @@ class ZarrFolder(File):
     def _descriptions_in_store(self) -> dict[str, bytes]:
         """From an OCDBT store, whose keys are NAME/.zarray and NAME/CHUNK."""
         tensorstore = _tensorstore()
+        check_tree(self._folder, self.size)
         try:
             store = tensorstore.KvStore.open(self._kvstore(""), context=self._shared_context()).result()
-            keys = [key.decode("utf-8", "replace") for key in store.list().result()]
+            keys = [bytes(key) for key in store.list().result()]
         except Exception as error:  # tensorstore raises ValueError and subclasses of its own
             damaged = CorruptCheckpoint(f"{self.name} is not a readable OCDBT store ({str(error)[:200]}).")
             raise self._failure() or damaged from None
         if len(keys) > _ENTRIES:
             raise CorruptCheckpoint(f"{self.name} has too many entries: {len(keys):,} (limit {_ENTRIES:,}).")
-        found = {}
+        found: dict[str, bytes] = {}
         for key in keys:
-            name, _, kind = key.rpartition("/")
-            if kind in METADATA:
-                self._drivers[name], found[name] = METADATA[kind], self._metadata(name, bytes(store[key]))
+            above, _, kind = key.rpartition(b"/")
+            if kind.decode("ascii", "replace") in METADATA:
+                name = above.decode("utf-8", "replace")
+                if name.encode() != above:
+                    raise CorruptCheckpoint(
+                        f"{self.name} has an array whose name {name[:80]!r} is not UTF-8."
+                    )
+                found[name] = self._described(name, kind.decode(), name in found, bytes(store[key]))
         return found
 
     def _descriptions_in_folders(self) -> dict[str, bytes]:
         """From the subfolders, each of which is one array."""
-        found = {}
+        found: dict[str, bytes] = {}
         for name in self._folder.names():
             inside = self._folder.folder(name) if name.endswith("/") else None
-            kind = next((k for k in METADATA if inside is not None and k in inside.names()), None)
-            if inside is not None and kind is not None:
-                file = inside.file(kind)
-                array = name.rstrip("/")
-                self._drivers[array] = METADATA[kind]
-                found[array] = self._metadata(array, file.peek(0, min(file.size, _METADATA_LIMIT + 1)))
+            for kind in METADATA.keys() & set(inside.names()) if inside is not None else ():
+                assert inside is not None
+                file, array = inside.file(kind), name.rstrip("/")
+                data = file.peek(0, min(file.size, _METADATA_LIMIT + 1))
+                found[array] = self._described(array, kind, array in found, data)
         return found
 
-    def _metadata(self, name: str, data: bytes) -> bytes:
+    def _described(self, name: str, kind: str, again: bool, data: bytes) -> bytes:
+        """Note the driver of an array, and check its metadata; an array has one description."""
+        if again:
+            raise CorruptCheckpoint(
+                f"The array {self.name}/{name[:200]} has metadata of two versions of zarr, which may differ."
+            )
+        self._drivers[name] = METADATA[kind]
         if len(data) > _METADATA_LIMIT:
             raise CorruptCheckpoint(
                 f"The array {self.name}/{name[:200]} has too much metadata (limit {_METADATA_LIMIT:,} bytes)."

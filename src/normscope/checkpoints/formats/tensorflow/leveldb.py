@@ -48,12 +48,14 @@ def _read(data: bytes) -> dict[bytes, bytes]:
     index_offset, position = read_varint(data, position)
     index_size, _ = read_varint(data, position)
     table: dict[bytes, bytes] = {}
-    blocks, keys = _Blocks(data), 0
+    blocks, keys, last = _Blocks(data), 0, None
     for _, handle in _entries(blocks.read(index_offset, index_size)):
         offset, position = read_varint(handle, 0)
         size, _ = read_varint(handle, position)
         for key, value in _entries(blocks.read(offset, size)):
-            table[key] = value
+            if last is not None and key <= last:
+                raise ValueError("its keys are not in order, or repeated")
+            table[key], last = value, key
             keys += len(key)
             if len(table) > _ENTRIES or keys > _KEYS:
                 raise ValueError(f"too many entries (limit {_ENTRIES:,}, with keys of {_KEYS:,} bytes)")

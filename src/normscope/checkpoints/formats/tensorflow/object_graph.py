@@ -62,7 +62,8 @@ def meaningful_names(names: Collection[str], known: Mapping[str, str]) -> dict[s
         alone = called[known[name]] == 1 and known[name] not in result
         result[name] = known[name] if alone else "/".join(filter(None, (above, number, last)))
     times = Counter(result.values())
-    return {name: found if times[found] == 1 else name for name, found in result.items()}
+    result = {name: found if times[found] == 1 else name for name, found in result.items()}
+    return result if len(set(result.values())) == len(result) else dict(zip(names, names, strict=True))
 
 
 def _is_private(name: str) -> bool:

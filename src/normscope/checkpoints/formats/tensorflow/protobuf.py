@@ -37,6 +37,8 @@ def read_message(data: bytes) -> dict[int, list[FieldValue]]:
         tag, position = read_varint(data, position)
         value: FieldValue
         kind = tag & 7
+        if tag >> 3 == 0:
+            raise ValueError("a field has the number 0")
         if kind == 0:
             value, position = read_varint(data, position)
         else:

@@ -140,11 +140,15 @@ class _BundleReader:
 
     def _entries(self) -> dict[str, tuple[bytes, _BundleEntry]]:
         """Path → key and entry of each variable; slices are found through their variables."""
-        whole = ((key, value) for key, value in self.table.items() if key[:1] != b"\0")
-        return {
-            key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE): (key, _read_entry(value))
-            for key, value in whole
-        }
+        found: dict[str, tuple[bytes, _BundleEntry]] = {}
+        for key, value in self.table.items():
+            if key[:1] == b"\0":
+                continue
+            path = key.decode("utf-8", "replace").removesuffix(_ATTRIBUTE)
+            if path in found:
+                raise ValueError(f"two variables are called {path[:80]!r}")
+            found[path] = key, _read_entry(value)
+        return found
 
     def _full_names(self) -> dict[str, str]:
         """What variables were called in TensorFlow, by their paths, if the checkpoint says so."""
@@ -167,8 +171,10 @@ class _BundleReader:
         for ranges in entry.slices:
             stored = _read_entry(self.table[slice_key(key, ranges)])
             full = zip(ranges, entry.shape, strict=True)
-            sizes = tuple(size if length < 0 else length for (_, length), size in full)
+            sizes = tuple(size if length == -1 else length for (_, length), size in full)
             offsets = tuple(start for start, _ in ranges)
+            if (stored.dtype, stored.shape) != (entry.dtype, sizes):
+                raise ValueError(f"a slice of {key[:80]!r} has another dtype or shape than it should have")
             tiles.append(Tile(offsets, sizes, self._checked(key, stored, sizes, width)))
         return join_tiles(key.decode("utf-8", "replace"), entry.shape, width, tiles)
 

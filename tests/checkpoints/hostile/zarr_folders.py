@@ -225,7 +225,7 @@ def shared_values(count):
 
 tree("50 chunks in one place", lambda: shared_values(50), code=0)
 tree("1,000 chunks in one place", lambda: shared_values(1_000), "values of")
-tree("a node that unpacks to a gigabyte", lambda: packed(ocdbt.zeros(1 << 30)), "a node of more than")
+tree("a node that unpacks to a gigabyte", lambda: packed(ocdbt.zeros(1 << 30)), "a node unpacks to more than")
 tree("a node that announces a gigabyte", lambda: packed(ocdbt.frame(b"\0", 1 << 30)), "OCDBT")
 tree(
     "a node of 100 MB of keys",

@@ -9,12 +9,12 @@ https://google.github.io/tensorstore/kvstore/ocdbt/index.html
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
 from dataclasses import dataclass
 
 from normscope.checkpoints.base import File, Folder
-from normscope.checkpoints.formats.orbax.zstandard import BLOCK, blocks, unpacked
 from normscope.errors import CorruptCheckpoint
+from normscope.plugins import require
 
 MANIFEST = "manifest.ocdbt"
 _NUMBERED = re.compile(r"manifest\.[0-9a-f]{16}")
@@ -25,10 +25,13 @@ _FEW = 2_000
 """Entries that a tree may have however small the store is; beyond that, one for each byte stored."""
 _VALUES, _EXPANSION = 1 << 27, 32
 """Bytes of all values: so many, and more for each byte of the store. Values may share their bytes."""
-_NODE, _MANIFEST = 1 << 27, 1 << 20
-"""Bytes of one node, unpacked or not, and of a manifest."""
-_LOOKED, _RATIO = 8_000_000, 8
-"""Bytes that are unpacked here: so many, and more for each byte of the store. A few MB take a second."""
+_NODE, _MANIFEST = 1 << 26, 1 << 20
+"""Bytes of one node, unpacked or not, and of a manifest. (tensorstore writes nodes of 8 MB.)"""
+_UNPACKED, _RATIO = 1 << 26, 32
+"""Bytes that are unpacked here: so many, and more for each byte of the store."""
+_WINDOW = 27
+"""Bits of the distance from which a frame may copy."""
+_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _NOWHERE = (1 << 64) - 1
 
 
@@ -70,7 +73,7 @@ class _Tree:
     """Walks a tree, and counts."""
 
     def __init__(self, folder: Folder, size: int) -> None:
-        self._folder, self._left = folder, _LOOKED + _RATIO * size
+        self._folder, self._left = folder, _UNPACKED + _RATIO * size
         self._most = min(_ENTRIES, _FEW + size)
         self._values = _VALUES + _EXPANSION * size
         self._files: dict[bytes, File] = {}
@@ -181,46 +184,31 @@ class _Tree:
 
 
 class _Body:
-    """What a header and a checksum enclose, unpacked as far as it is read."""
+    """What a header and a checksum enclose."""
 
     def __init__(self, data: bytes, magic: bytes, most: int) -> None:
-        self._most, self.unpacked = most, 0
         if data[:4] != magic or len(data) < 18:
             raise ValueError(f"it does not begin with {magic.hex()}")
-        self._data, self._at = data, 12
-        self._more: Iterator[bytes] = iter(())
+        self._data, self._at, self.unpacked = data, 12, 0
         if self.varint():
             raise ValueError("an unknown version")
         kind = self.varint()
         if kind > 1:
             raise ValueError("an unknown compression")
         if kind:
-            packed = data[self._at : -4]
-            if sum(size for _, _, size in blocks(packed)) > _NODE + BLOCK:
-                raise ValueError(f"a node of more than {_NODE:,} bytes")
-            self._data, self._at, self._more = b"", 0, unpacked(packed)
-
-    def _fill(self, size: int) -> None:
-        while len(self._data) - self._at < size:
-            more = next(self._more, None)
-            if more is None:
-                raise ValueError("it is truncated")
-            self.unpacked += len(more)
-            if self.unpacked > self._most:
-                raise ValueError("too much is compressed into too little")
-            self._data, self._at = self._data[self._at :] + more, 0
+            self._data, self._at = _unpacked(data[self._at : -4], min(most, _NODE)), 0
+            self.unpacked = len(self._data)
 
     def byte(self) -> int:
         """The next byte."""
-        if self._at >= len(self._data):
-            self._fill(1)
-        self._at += 1
+        self.skip(1)
         return self._data[self._at - 1]
 
     def skip(self, count: int) -> None:
         """Leave bytes out."""
-        self._fill(count)
         self._at += count
+        if self._at > len(self._data):
+            raise ValueError("it is truncated")
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
@@ -238,6 +226,21 @@ class _Body:
             shift += 7
             if shift > 63:
                 raise ValueError("a varint is longer than 64 bits")
+
+
+def _unpacked(packed: bytes, most: int) -> bytes:
+    """A frame of Zstandard; nothing of one that is too large is kept."""
+    zstd = require(_ZSTD, "orbax", "reading OCDBT stores")
+    unpacker = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+    try:
+        found: bytes = unpacker.decompress(packed, max_length=most + 1)
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from None
+    if len(found) > most:
+        raise ValueError(f"a node unpacks to more than {most:,} bytes")
+    if not unpacker.eof:
+        raise ValueError("it is truncated")
+    return found
 
 
 def _paths(body: _Body, base: bytes) -> list[tuple[bytes, bytes]]:

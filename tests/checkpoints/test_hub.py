@@ -490,3 +490,42 @@ def test_a_run_file_of_a_hub_series(hub, tmp_path):
     hub.repositories["owner/other"] = {**other, "main": other["step512"]}
     with pytest.raises(AnotherSeries, match="hf://owner/name, and hf://owner/other is another series"):
         scan("hf://owner/other", run, revisions="step*")
+
+
+@pytest.mark.parametrize("changed", [
+    {"size": "12"}, {"size": 1e300}, {"size": -1}, {"size": 10**40}, {"size": None}, {"path": 3},
+    {"path": ""},
+    {"path": "/" * 100_000}, {"path": "\ud800"}, {"lfs": []}, {"lfs": {"oid": 5}}, {"lfs": "x"}, {"oid": 5,
+    "lfs": None},
+])  # fmt: skip
+def test_listings_with_entries_of_other_types(hub, changed):
+    describe = hub.describe
+    hub.describe = lambda path, data: describe(path, data) | changed
+    with pytest.raises(
+        CheckpointError, match=r"hf://owner/name@step512 cannot be read: the hub's answer contains"
+    ):
+        open_series("hf://owner/name@step512")
+
+
+@pytest.mark.parametrize("page", [
+    b"[" * 200_000, b"{}", b"null", b"<html>", b"[1]", b"[null]", b'["x"]', b"[]" * 9, b"\xff\xfe",
+    b"[" + b"[]," * 1_000_000 + b"[]]",
+    b"[" + b"9" * 5000 + b"]", b" " * 17_000_000,
+])  # fmt: skip
+def test_pages_that_are_no_listing(hub, monkeypatch, page):
+    monkeypatch.setattr(
+        json, "dumps", lambda value: page.decode("latin-1") if isinstance(value, list) else "{}"
+    )
+    with pytest.raises(CheckpointError, match=r"name.* cannot be read: the hub's answer contains"):
+        open_series(f"hf://owner/name@{hub.commit('owner/name', 'step512')}")
+
+
+def test_listings_of_the_hub_that_go_on_for_ever(hub):
+    hub.page = 0
+    with pytest.raises(CheckpointError, match="its listing goes on without end"):
+        open_series("hf://owner/name", revisions="step*")
+    assert len(hub.requests) < 100
+
+
+def test_steps_in_messages_are_no_longer_than_steps_can_be():
+    assert step_in_message("step " + "9" * 5000) is None

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import save
 
 from normscope.checkpoints import open_series
+from normscope.checkpoints.ranges.retry import Retry
+from normscope.checkpoints.storage import web
 from normscope.checkpoints.storage.web_listing import linked_names
 from normscope.errors import CheckpointError
 
@@ -28,6 +30,7 @@ APACHE = """<table><tr><th><a href="?C=N;O=D">Name</a></th><th><a href="?C=M;O=A
 <tr><td><A HREF="/run/step%2020/">step 20/</A></td></tr></table>"""
 HOSTILE = """<a href="http://elsewhere/run/step_1">x</a><a href="//elsewhere/run/step_2">x</a>
 <a href="../run/..%2f..%2fetc/">x</a><a href="javascript:step_3">x</a><a href="a/b/step_4">x</a>
+<a href="http://[">x</a><a href="//h:port/">x</a>
 <a href="">x</a><a href=".">x</a><a href="/run/%2e%2e">x</a><a href="https://host/run/step_5">x</a><a>x</a>"""
 
 
@@ -104,3 +107,47 @@ def test_a_bucket_that_answers_xml(s3):  # noqa: F811
     client.close()
     check(open_series(f"{root}/bucket/models/run%20&%20more/"), list(range(7)))
     check(open_series(f"{root}/bucket/models/run%20&%20more/step_*/"), list(range(7)))
+
+
+BUCKET = "<ListBucketResult><Contents><Key>run/step_1.safetensors</Key></Contents>"
+TOKEN = "<NextContinuationToken>{}</NextContinuationToken></ListBucketResult>"
+
+
+def page_of(text):
+    """A behaviour that answers every question for keys with a text, which depends on the request's number."""
+
+    def behaviour(r):
+        found = text(r.number).encode() if "list-type" in r.path else b""
+        r.head(200 if found else 404, ("Content-Type", "application/xml"), ("Content-Length", len(found)))
+        r.wfile.write(found)
+
+    return behaviour
+
+
+@pytest.mark.parametrize("text", [
+    lambda number: BUCKET + TOKEN.format("same"),
+    lambda number: "<ListBucketResult>" + TOKEN.format(number),
+])  # fmt: skip
+def test_listings_that_go_on_for_ever(text):
+    with CraftedServer(b"", page_of(text)).serving() as server:
+        with pytest.raises(CheckpointError, match="go on without end"):
+            open_series(f"{server.root}/run/")
+        assert len(server.requests) < 30
+
+
+def test_a_page_that_is_cut_is_asked_for_again(monkeypatch):
+    """Half a page lists half of the files."""
+    monkeypatch.setattr(web, "RETRY", Retry(attempts=3, first=0.01, longest=0.01))
+    page = b"<html><a href='step_1.safetensors'>1</a><a href='step_2.safetensors'>2</a></html>"
+    data = save(tensors(1))
+
+    def behaviour(r):
+        if r.path.endswith("/"):
+            r.head(200, ("Content-Type", "text/html"), ("Content-Length", len(page)))
+            r.wfile.write(page[: 40 if r.number == 0 else None])
+            r.hang_up()
+        else:
+            r.part()
+
+    with CraftedServer(data, behaviour).serving() as server:
+        assert [entry.step for entry in open_series(f"{server.root}/run/").entries] == [1, 2]

@@ -26,14 +26,15 @@ def read_folder(folder: Path) -> Answer:
         try:
             answer.skipped.update(checkpoint.skipped)
             for name, tensor in checkpoint.tensors.items():
-                _read(answer, checkpoint, name, tensor)
+                read_tensor(answer, checkpoint, name, tensor, name)
             assert checkpoint.digest
         finally:
             checkpoint.close()
     return answer
 
 
-def _read(answer: Answer, checkpoint: Checkpoint, name: str, tensor: Tensor) -> None:
+def read_tensor(answer: Answer, checkpoint: Checkpoint, name: str, tensor: Tensor, called: str) -> None:
+    """Read a tensor, and keep its values and sums under the name that it is called by."""
     size, kept = tensor.nbytes, bytearray()
     totals = RunningSums(1)
     for start in range(0, size, PIECE) if tensor.dtype in WIDTHS else ():
@@ -44,9 +45,9 @@ def _read(answer: Answer, checkpoint: Checkpoint, name: str, tensor: Tensor) -> 
         if size <= KEPT:
             kept += data
         checkpoint.drop(name, start, stop)
-    answer.tensors[name] = Values(tensor.shape, bytes(kept), tensor.dtype)
+    answer.tensors[called] = Values(tensor.shape, bytes(kept), tensor.dtype)
     if tensor.dtype in WIDTHS:
-        answer.sums[name] = tuple(totals.rows()[0])
+        answer.sums[called] = tuple(totals.rows()[0])
 
 
 def wrong_sums(answer: Answer, found: dict[str, tuple[float, float, int]] | None = None) -> str | None:

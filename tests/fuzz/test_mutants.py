@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("gguf")  # an extra, which also judges
 pytest.importorskip("msgpack")
 pytest.importorskip("h5py")
+pytest.importorskip("huggingface_hub")
 pytest.importorskip("tensorstore")
 
 FORMATS = (
     "safetensors", "safetensors index", "torch zip", "torch legacy", "dcp", "npz", "gguf", "llama2.c",
-    "ranks", "quantised", "flax", "pickled arrays", "hdf5", "onnx", "tensorflow",
-    "orbax",
+    "ranks", "quantised", "flax", "pickled arrays", "hdf5", "onnx", "tensorflow", "orbax", "remote", "hub",
 )  # fmt: skip
 
 

@@ -69,6 +69,10 @@ def check_answer(
         raise Transient(f"the server sent {given} for bytes {start}-{stop - 1}", distrusted=True)
     if span[3] != "*":
         version.check_size(name, int(span[3]))
+    elif not version.pinned:
+        raise Transient(
+            "an answer says neither which version it is of nor how long the file is", distrusted=True
+        )
     return _agreed(headers, int(span[2]) + 1 - start)
 
 

@@ -10,6 +10,7 @@ import atexit
 import base64
 import http.client
 import io
+import selectors
 import socket
 import ssl
 import threading
@@ -25,8 +26,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from normscope._version import __version__
 from normscope.checkpoints.ranges.retry import Transient, error_summary, is_refusal
+from normscope.checkpoints.ranges.web_answers import PIECE, FinalResponse, WebAnswer
 
-PIECE = 64 * 1024
 KEPT = 32
 """Connections to one server that are kept open while nobody uses them."""
 
@@ -37,31 +38,6 @@ class TimeLimits:
 
     idle: float
     deadline: float
-
-
-class WebAnswer:
-    """The status and headers of an answer, and its body in pieces of at most 64 KB."""
-
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers: Mapping[str, str] = _joined(response.headers.items())
-
-    def pieces(self) -> Iterator[bytes]:
-        """The body as it arrives."""
-        while piece := self._response.read1(PIECE):
-            yield piece
-
-    @property
-    def read_to_the_end(self) -> bool:
-        """Whether the connection can be used for another request."""
-        if self._response.length == 0:
-            self._response.close()  # it does not notice by itself
-        return self._response.isclosed() and not self._response.will_close
-
-    def close(self) -> None:
-        """Read no more of it."""
-        self._response.close()
 
 
 @contextmanager
@@ -158,6 +134,7 @@ def _connect(address: SplitResult, limits: TimeLimits) -> http.client.HTTPConnec
             connection.set_tunnel(host, port, _proxy_headers(proxy))
     else:
         connection = http.client.HTTPConnection(*at, timeout=timeout)
+    connection.response_class = FinalResponse
     connection.connect()
     untyped: Any = connection
     untyped.sock = _TimedSocket(untyped.sock, limits)
@@ -186,6 +163,13 @@ class _TimedSocket:
             raise TimeoutError
         self._socket.settimeout(min(self.limits.idle, left))
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has arrived: bytes that come unasked must not become the next answer."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return not selector.select(0) and not getattr(self._socket, "pending", int)()
+
     def close(self) -> None:
         """Close the socket, once the answers read from it are closed too."""
         self._socket.close()
@@ -196,6 +180,7 @@ class _TimedReader(io.RawIOBase):
 
     def __init__(self, timed: _TimedSocket, raw: Any) -> None:
         self._timed, self._raw = timed, raw
+        self.ended = False
 
     def readable(self) -> bool:
         """Always true."""
@@ -205,6 +190,7 @@ class _TimedReader(io.RawIOBase):
         """Wait for bytes, not longer than the limits allow."""
         self._timed.prepare()
         count: int | None = self._raw.readinto(buffer)
+        self.ended = self.ended or count == 0
         return count
 
     def close(self) -> None:
@@ -221,10 +207,16 @@ class _KeptConnections:
         self._lock = threading.Lock()
 
     def take(self, server: tuple[str, str, int]) -> http.client.HTTPConnection | None:
-        """A connection that nobody uses, if there is one."""
+        """A connection that nobody uses and on which nothing waits to be read, if there is one."""
         with self._lock:
             waiting = self._waiting[server]
-            return waiting.pop() if waiting else None
+            while waiting:
+                connection = waiting.pop()
+                timed: Any = connection.sock
+                if timed.silent:
+                    return connection
+                connection.close()
+        return None
 
     def give_back(self, server: tuple[str, str, int], connection: http.client.HTTPConnection) -> None:
         """Keep a connection for the next request, unless enough are kept."""
@@ -271,11 +263,3 @@ def basic(address: SplitResult) -> str:
 
 def _netloc(address: SplitResult) -> str:
     return address.netloc.rpartition("@")[2]
-
-
-def _joined(items: Any) -> dict[str, str]:
-    joined: dict[str, str] = {}
-    for name, value in items:
-        key = name.lower()
-        joined[key] = f"{joined[key]}, {value}" if key in joined else str(value)
-    return joined

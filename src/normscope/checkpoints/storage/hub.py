@@ -13,9 +13,14 @@ from dataclasses import dataclass
 
 from normscope.checkpoints.storage import hub_files
 from normscope.checkpoints.storage.file_tree import FileTree
-from normscope.checkpoints.storage.hub_calls import ask, hub_client
 from normscope.checkpoints.storage.hub_files import HubFolder
-from normscope.checkpoints.storage.hub_listing import HubCommit, list_commits, list_files, list_refs
+from normscope.checkpoints.storage.hub_listing import (
+    HubCommit,
+    list_commits,
+    list_files,
+    list_refs,
+    resolve_revision,
+)
 from normscope.errors import CheckpointError, UsageError
 from normscope.words import some
 
@@ -121,11 +126,10 @@ def find_commit(repository: str, revision: Revision) -> str:
         if known and _COMMIT.fullmatch(known):
             return known
     where = f"{SCHEME}{repository}@{revision.name}"
-    hub = hub_client()
-    info = ask(where, lambda: hub.HfApi().model_info(repository, revision=revision.name), hub_files.RETRY)
-    if not _COMMIT.fullmatch(info.sha or ""):
+    commit = resolve_revision(where, repository, revision.name, hub_files.RETRY)
+    if not _COMMIT.fullmatch(commit):
         raise CheckpointError(f"{where} cannot be read: the hub does not say which commit it is.")
-    return str(info.sha)
+    return commit
 
 
 def _open_revision(repository: Repository, revision: Revision) -> HubFolder:

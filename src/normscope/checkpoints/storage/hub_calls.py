@@ -1,13 +1,25 @@
-"""Calls of the hub's own client: retried while the hub is busy, and refused in the hub's own words."""
+"""Calls of the hub's own client: retried while the hub is busy, and refused in the hub's own words.
+
+That client follows redirects to anywhere, waits without a limit and keeps all of an answer, so `stream` does
+these things itself.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from normscope.checkpoints.ranges.range_answers import BUSY, server_wait
+from normscope.checkpoints.ranges.redirects import (
+    MOST_REDIRECTS,
+    MOVED,
+    redirect_target,
+    too_many_redirects,
+)
 from normscope.checkpoints.ranges.retry import Retry, Transient, error_summary, is_refusal, repeat
+from normscope.checkpoints.ranges.web_connections import origin
 from normscope.errors import CheckpointError
 from normscope.plugins import require
 
@@ -28,7 +40,7 @@ def ask(name: str, call: Callable[[], _T], retry: Retry) -> _T:
     def once() -> _T:
         try:
             return call()
-        except CheckpointError:
+        except (CheckpointError, Transient):
             raise
         except errors.HfHubHTTPError as error:
             status = getattr(error.response, "status_code", None)
@@ -47,6 +59,22 @@ def ask(name: str, call: Callable[[], _T], retry: Retry) -> _T:
             raise Transient(error_summary(error)) from None
 
     return repeat(once, name, retry)
+
+
+@contextmanager
+def stream(name: str, url: str, headers: Mapping[str, str], idle: float) -> Iterator[Any]:
+    """The answer to a GET, from where the hub redirects; its token goes to its own host only."""
+    session, endpoint = hub_client().get_session(), hub_client(".constants").ENDPOINT
+    for _ in range(MOST_REDIRECTS + 1):
+        own = hub_client(".utils").build_hf_headers() if origin(url) == origin(endpoint) else {}
+        asked = {"headers": {**own, **headers}, "timeout": idle, "follow_redirects": False}
+        with session.stream("GET", url, **asked) as answer:
+            if answer.status_code not in MOVED:
+                yield answer
+                return
+            location = answer.headers.get("location", "")
+        url = redirect_target(name, url, location)
+    raise too_many_redirects(name)
 
 
 def sentence(error: Exception) -> str:

@@ -10,16 +10,15 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import urljoin, urlsplit
 
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.ranges.file_version import FileVersion, replaced
 from normscope.checkpoints.ranges.range_answers import BUSY, check_answer, counted, range_headers
 from normscope.checkpoints.ranges.range_file import RangeFile
+from normscope.checkpoints.ranges.redirects import redirect_target
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, error_summary
-from normscope.checkpoints.ranges.web_connections import origin
 from normscope.checkpoints.storage.file_tree import FileTree
-from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case
+from normscope.checkpoints.storage.hub_calls import ask, hub_client, lower_case, stream
 from normscope.checkpoints.storage.hub_listing import HubFile
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
@@ -87,17 +86,15 @@ class _HubSource:
         """Make one range request; a signed address that has expired is renewed by the next attempt."""
         url = self._locate()
         headers = range_headers(start, stop)
-        if origin(url) == origin(self._url):
-            headers |= hub_client(".utils").build_hf_headers()
         deadline = time.monotonic() + RETRY.seconds(stop - start)
         try:
-            with hub_client().get_session().stream("GET", url, headers=headers, timeout=RETRY.idle) as answer:
+            with stream(self._name, url, headers, RETRY.idle) as answer:
                 expected = self._check(answer.status_code, lower_case(answer.headers), (start, stop))
                 yield from counted(answer.iter_raw(), expected, deadline)
         except (Transient, CheckpointError):
             raise
         except Exception as error:  # depends on the HTTP library that the hub's client uses
-            raise Transient(error_summary(error)) from None
+            raise Transient(error_summary(error), distrusted=_is_misframed(error)) from None
         if expected < stop - start:
             raise Transient("the server sent a part of the range", 0.0)
 
@@ -105,10 +102,14 @@ class _HubSource:
         """The address of the file's bytes; the hub must still call the content by the hash it listed."""
         with self._lock:
             if self._location is None:
-                found = ask(self._name, lambda: hub_client().get_hf_file_metadata(self._url), RETRY)
+                found = ask(self._name, self._metadata, RETRY)
                 self._check_metadata(found)
-                self._location, self._tag = urljoin(self._url, found.location), ""
+                self._location = redirect_target(self._name, self._url, found.location)
+                self._tag = ""
             return self._location
+
+    def _metadata(self) -> Any:
+        return hub_client().get_hf_file_metadata(self._url, timeout=RETRY.idle)
 
     def _check_metadata(self, found: Any) -> None:
         tag, digest = found.etag or "", self._digest
@@ -116,11 +117,6 @@ class _HubSource:
             raise replaced(self._name, f"its hash was {digest} and is now {tag}")
         if found.size is not None:
             self._version.check_size(self._name, found.size)
-        if urlsplit(urljoin(self._url, found.location)).scheme not in ("http", "https"):
-            raise CheckpointError(
-                f"{self._name} cannot be read: the hub redirects to {found.location[:200]}; "
-                "only https:// and http:// are followed."
-            )
 
     def _check(self, status: int, headers: dict[str, str], asked: tuple[int, int]) -> int:
         """Like check_answer; a commit does not change, so the hub is asked again where the bytes are."""
@@ -140,3 +136,9 @@ class _HubSource:
             raise Transient(f"the storage answered {status} {given}".rstrip(), distrusted=True) from None
         self._tag = self._tag or tag
         return expected
+
+
+def _is_misframed(error: Exception) -> bool:
+    """Whether chunks had other sizes than they said, so that bytes between them may be among those read."""
+    cut = "closed" in str(error)
+    return type(error).__name__ == "RemoteProtocolError" and not cut

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from normscope.checkpoints.base import File, Folder
 from normscope.checkpoints.ranges.file_version import FileVersion
@@ -19,11 +19,17 @@ from normscope.checkpoints.ranges.range_answers import (
     server_wait,
 )
 from normscope.checkpoints.ranges.range_file import RangeFile, header_guess
+from normscope.checkpoints.ranges.redirects import (
+    MOST_REDIRECTS,
+    MOVED,
+    redirect_target,
+    too_many_redirects,
+)
 from normscope.checkpoints.ranges.retry import DEFAULT_RETRY, Retry, Transient, repeat
+from normscope.checkpoints.ranges.web_answers import WebAnswer
 from normscope.checkpoints.ranges.web_connections import (
     TimeLimits,
     Unreachable,
-    WebAnswer,
     basic,
     get,
     origin,
@@ -31,9 +37,7 @@ from normscope.checkpoints.ranges.web_connections import (
 from normscope.errors import CheckpointError
 
 SCHEMES = ("https://", "http://")
-MOST_REDIRECTS = 10
 RETRY: Retry = DEFAULT_RETRY
-_MOVED = frozenset((301, 302, 303, 307, 308))
 _EXPIRED = frozenset((401, 403, 404, 410))
 
 
@@ -172,13 +176,13 @@ class _WebSource:
                 if answer.status in _EXPIRED and not followed and self._location != self._url:
                     self._location = self._url
                     raise Transient(f"the storage answered {answer.status}", 0.0)
-                if answer.status not in _MOVED:
+                if answer.status not in MOVED:
                     yield answer
                     return
                 target = answer.headers.get("location", "")
-            self._location = self._redirected(target)
+            self._location = redirect_target(self._url, self._location, target)
         self._location = self._url
-        raise CheckpointError(f"{self._url} cannot be read: it redirects more than {MOST_REDIRECTS} times.")
+        raise too_many_redirects(self._url)
 
     def _credentials(self) -> dict[str, str]:
         """The user and password in the address, for its own server only."""
@@ -186,21 +190,6 @@ class _WebSource:
         if given.username and origin(self._url) == origin(self._location):
             return {"Authorization": basic(given)}
         return {}
-
-    def _redirected(self, location: str) -> str:
-        target = urljoin(self._location, location.strip())
-        scheme = urlsplit(target).scheme.lower()
-        if not location or scheme not in ("http", "https") or not urlsplit(target).hostname:
-            raise CheckpointError(
-                f"{self._url} cannot be read: it redirects to {target[:200] if location else 'nowhere'}; "
-                "only https:// and http:// are followed."
-            )
-        if scheme == "http" and urlsplit(self._location).scheme.lower() == "https":
-            raise CheckpointError(
-                f"{self._url} cannot be read: it redirects from https:// to http://, which anybody on the "
-                f"way could change ({target[:200]}). Give that address if you trust it."
-            )
-        return target
 
 
 def _limits(nbytes: int) -> TimeLimits:

@@ -19,6 +19,9 @@ from normscope.errors import CheckpointError
 
 LARGEST_PAGE = 16_000_000
 MOST_FILES = 300_000
+MOST_PAGES = 3000
+MOST_EMPTY = 10
+"""Pages in a row that list nothing, and say that there are more."""
 _KEY = re.compile(r"<Contents>.*?<Key>([^<]*)</Key>.*?</Contents>", re.DOTALL)
 _TOKEN = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 
@@ -95,10 +98,14 @@ def linked_names(text: str, url: str) -> list[str]:
     path = urlsplit(url).path
     names = set()
     for link in found.links:
-        target = urljoin(url, link)
+        try:
+            target = urljoin(url, link)
+            elsewhere = origin(target) != origin(url)
+        except ValueError:  # "http://["
+            continue
         inside = urlsplit(target).path.removeprefix(path)
         is_child = urlsplit(target).path.startswith(path) and "/" not in inside[:-1] and inside != "/"
-        if is_child and origin(target) == origin(url) and not urlsplit(target).query:
+        if is_child and not elsewhere and not urlsplit(target).query:
             names.add(unquote(inside))
     return sorted(name for name in names if name.strip("/.") and "/" not in name[:-1])
 
@@ -125,12 +132,15 @@ def _list_bucket(base: str, prefix: str) -> list[str] | None:
     """The keys of a bucket under a prefix, page by page; None if there is no such bucket."""
     keys: list[str] = []
     token = ""
+    tokens, empty = {token}, 0
     while True:
         asked = {"list-type": "2", "prefix": prefix} | ({"continuation-token": token} if token else {})
         page = read_page(f"{base}?{urlencode(asked)}", LARGEST_PAGE)
         if page.status != 200 or "<ListBucketResult" not in page.text[:500]:
             return None
-        keys += [html.unescape(key) for key in _KEY.findall(page.text)]
+        listed = _KEY.findall(page.text)
+        keys += map(html.unescape, listed)
+        empty = 0 if listed else empty + 1
         more = _TOKEN.search(page.text)
         if len(keys) > MOST_FILES or (more is None and "<IsTruncated>true" in page.text):
             raise CheckpointError(
@@ -139,6 +149,12 @@ def _list_bucket(base: str, prefix: str) -> list[str] | None:
         if more is None:
             return [key for key in keys if not key.endswith("/")]
         token = html.unescape(more[1])
+        if token in tokens or len(tokens) >= MOST_PAGES or empty > MOST_EMPTY:
+            page_number = f"page {len(tokens):,}"
+            raise CheckpointError(
+                f"{base} cannot be listed: its keys under {prefix!r} go on without end ({page_number})."
+            )
+        tokens.add(token)
 
 
 def _open_file(base: str, path: str) -> File:

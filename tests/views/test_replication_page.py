@@ -33,6 +33,23 @@ def test_a_results_file_gives_back_what_was_written(found, tmp_path):
     assert tuple(read_results(tmp_path / "again.json")) == found.claims
 
 
+def test_the_tiles_and_the_first_sentences_count_the_same(found):
+    stage = replication_page(found).stages[0]
+    tiles = {fact.label: int(fact.value) for fact in stage.facts}
+    claims = [result for result in found.claims if result.kind == "claim"]
+    assert sum(tiles.values()) == len(claims)
+    held, partly = tiles["confirmed"], tiles["confirmed in part"]
+    assert (
+        stage.summary[0]
+        == f"Of {len(claims)} claims that were run, {held} hold as stated and {partly} in part."
+    )
+    open_ones = [result.verdict for result in found.claims if result.kind != "claim"]
+    confirmed = open_ones.count("confirmed")
+    assert stage.summary[1] == (
+        f"Of {len(open_ones)} questions that the paper left open, {confirmed} {'is' if confirmed == 1 else 'are'} confirmed."
+    )
+
+
 def test_every_claim_has_its_section_figure_and_numbers(found):
     page = replication_page(found)
     sections = {section.key: section for section in page.stages[0].sections}

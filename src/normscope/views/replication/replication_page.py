@@ -47,7 +47,7 @@ def replication_page(found: Replication) -> Page:
         title="Do the paper's claims hold?",
         subject="Effects of Parameter Norm Growth During Transformer Training",
         subtitle="Merrill, Ramanujan, Goldberg, Schwartz and Smith, EMNLP 2021, arXiv 2010.09697",
-        stages=[Stage("", _summary(claims, questions), _facts(found.claims), sections)],
+        stages=[Stage("", _summary(claims, questions), _facts(claims or questions), sections)],
         closing=[],
         warnings=_warnings(found.claims),
         provenance={
@@ -60,14 +60,26 @@ def replication_page(found: Replication) -> Page:
 
 
 def _summary(claims: Sequence[ClaimResult], questions: Sequence[ClaimResult]) -> list[str]:
-    held = sum(result.verdict == "confirmed" for result in claims)
-    partly = sum(result.verdict == "confirmed in part" for result in claims)
-    first = f"Of {plural(len(claims), 'claim')} that were run, {held} hold as stated and {partly} in part."
-    return [first if claims else f"{plural(len(questions), 'question')} that the paper left open.", READING]
+    found = []
+    if claims:
+        held, partly = _times("confirmed", claims), _times("confirmed in part", claims)
+        found.append(
+            f"Of {plural(len(claims), 'claim')} that were run, {held} hold as stated and {partly} in part."
+        )
+    if questions:
+        held = _times("confirmed", questions)
+        found.append(
+            f"Of {plural(len(questions), 'question')} that the paper left open, {held} {'is' if held == 1 else 'are'} confirmed."
+        )
+    return [*found, READING]
+
+
+def _times(verdict: str, results: Sequence[ClaimResult]) -> int:
+    return sum(result.verdict == verdict for result in results)
 
 
 def _facts(results: Sequence[ClaimResult]) -> list[Fact]:
-    counts = {verdict: sum(result.verdict == verdict for result in results) for verdict in VERDICTS}
+    counts = {verdict: _times(verdict, results) for verdict in VERDICTS}
     return [Fact(v, str(count), VERDICT_MEANINGS[v]) for v, count in counts.items() if count]
 
 

@@ -68,9 +68,9 @@ def _summary(claims: Sequence[ClaimResult], questions: Sequence[ClaimResult]) ->
         )
     if questions:
         held = _times("confirmed", questions)
-        found.append(
-            f"Of {plural(len(questions), 'question')} that the paper left open, {held} {'is' if held == 1 else 'are'} confirmed."
-        )
+        open_ones = plural(len(questions), "question")
+        verb = "is" if held == 1 else "are"
+        found.append(f"Of {open_ones} that the paper left open, {held} {verb} confirmed.")
     return [*found, READING]
 
 

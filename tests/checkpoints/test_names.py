@@ -126,3 +126,16 @@ def test_only_known_endings_are_stripped():
     assert strip_suffix("model.ckpt-5100") == "model.ckpt-5100"
     assert strip_suffix("a.b.safetensors") == "a.b"
     assert strip_suffix(".pt") == ".pt"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("epoch_3/step_500.pt", (500, 3)),
+        ("epoch_3/epoch_5_step_500.pt", (500, 5)),
+        ("epoch_3/epoch_5.pt", (None, 5)),
+    ],
+)
+def test_an_epoch_of_the_folder_above_completes_a_step_and_replaces_nothing(name, expected):
+    label = parse_label(name)
+    assert (label.step, label.epoch) == expected

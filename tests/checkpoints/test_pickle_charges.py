@@ -104,3 +104,9 @@ def test_damage_is_named(program, said):
 
 def test_the_largest_memo_position_is_used():
     assert unpickle(memoryview(b"K\7p4294967295\n0j\xff\xff\xff\xff.")).value == 7
+
+
+def test_values_written_as_lines_of_text():
+    """Protocols 0 and 1, which Python 2 wrote: quotes belong to the line, not to the value."""
+    program = b"(lp0\nS'abc'\np1\naVdef\naI12\naL34L\naF1.5\nag1\na."
+    assert unpickle(program).value == ["abc", "def", 12, 34, 1.5, "abc"]

@@ -150,7 +150,11 @@ def _changes(node):
 
 
 def _has_two_arguments(node):
-    return len(node.args) >= 2 and not any(isinstance(each, ast.Starred) for each in node.args[:2])
+    """Whether a call has two arguments whose order can matter."""
+    if len(node.args) < 2 or any(isinstance(each, ast.Starred) for each in node.args[:2]):
+        return False
+    first, second = (ast.dump(each) for each in node.args[:2])
+    return first != second and not (isinstance(node.func, ast.Name) and node.func.id in ("min", "max"))
 
 
 def _is_text(node):

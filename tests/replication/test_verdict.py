@@ -241,3 +241,8 @@ def test_numbers_that_say_less_than_the_claim(name, numbers, verdict):
         column, _, number = place.rpartition(".")
         columns[column or "corrected"][number] = Estimate(value, value, value, 3)
     assert decide(known_claims()[name].rules, columns).verdict == verdict
+
+
+def test_where_no_rule_fits_nothing_is_said_of_the_claim():
+    found = decide([rule("confirmed", "corrected.x > 1")], measured(x=(0.5, 0.4, 0.6)))
+    assert found.verdict == NOT_TESTABLE and "No rule of this claim fits" in found.because

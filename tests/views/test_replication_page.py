@@ -45,9 +45,9 @@ def test_the_tiles_and_the_first_sentences_count_the_same(found):
     )
     open_ones = [result.verdict for result in found.claims if result.kind != "claim"]
     confirmed = open_ones.count("confirmed")
-    assert stage.summary[1] == (
-        f"Of {len(open_ones)} questions that the paper left open, {confirmed} {'is' if confirmed == 1 else 'are'} confirmed."
-    )
+    verb = "is" if confirmed == 1 else "are"
+    first = f"Of {len(open_ones)} questions that the paper left open, "
+    assert stage.summary[1] == f"{first}{confirmed} {verb} confirmed."
 
 
 def test_every_claim_has_its_section_figure_and_numbers(found):

@@ -51,3 +51,10 @@ def test_a_part_without_rates_is_said(log):
     assert any("recorded from step 3,100 on" in note for note in late)
     assert any("recorded up to step 3,000, and assumed" in note for note in early)
     assert not any("assumed to be the same" in note for note in whole)
+
+
+def test_a_rate_that_was_still_changing_is_assumed_to_stay_and_said(log):
+    falling = forecast(log(lambda step: f"{1e-3 * (1 - step / 9000)},0.1"), 9000).notes
+    constant = forecast(log(lambda step: "1e-3,0.1"), 9000).notes
+    assert any("still changing at step" in note and "assumed to stay" in note for note in falling)
+    assert not any("still changing" in note for note in constant)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from normscope.network.running.batches import Batch
 from normscope.network.running.compiled import modules_by_path, unwrapped
+from normscope.network.running.image_states import AxisSizes, axis_sizes
 from normscope.network.watching.block_edges import BlockEdges
 from normscope.network.watching.block_lists import BlockList
 from normscope.network.watching.model_trace import first_states
@@ -41,7 +42,8 @@ OUTPUT = Edge("", -1, "output", False)
 """The model's output."""
 
 Visitor: TypeAlias = Callable[[Edge, Tensor], None]
-"""Called with an edge and its states, [batch, sequence, width] or in the model's own layout."""
+"""Called with an edge and its states: [batch, sequence, width], or in the model's own layout; images with the
+width last."""
 
 
 @contextmanager
@@ -67,12 +69,14 @@ class _EdgeHooks:
         self._turns: Counter[str] = Counter()
         self._open: str | None = None
         self._given: dict[str, Any] = {}
+        self._sizes: dict[str, AxisSizes] = {}
 
     def hooks(self, modules: Mapping[str, nn.Module]) -> Iterator[Any]:
         """Register the hooks, one after the other."""
         edges = self._edges
         places = zip(self._list.blocks, edges.entries, edges.exits, strict=True)
         for number, (block, entry, leaving) in enumerate(places):
+            self._sizes[block] = axis_sizes(modules[block])
             yield self._before(modules[entry], partial(self._enter, block))
             if edges.how == "sum":
                 yield self._before(modules[edges.adds[number]], partial(self._given.__setitem__, block))
@@ -98,7 +102,7 @@ class _EdgeHooks:
 
     def _enter(self, block: str, value: Any) -> None:
         if self._open is None and not self._turns:
-            self._emit(0, f"{self._list.path}.input".lstrip("."), value)
+            self._emit(0, f"{self._list.path}.input".lstrip("."), block, value)
         if self._edges.how == "next" and not (self._open == block and len(self._list.blocks) > 1):
             self._close(value)
         self._open = block
@@ -119,11 +123,12 @@ class _EdgeHooks:
     def _ended(self, block: str, states: Tensor | None) -> None:
         self._turns[block] += 1
         turn = self._turns[block]
-        self._emit(self._turns.total(), block if turn == 1 else f"{block}#{turn}", states)
+        self._emit(self._turns.total(), block if turn == 1 else f"{block}#{turn}", block, states)
 
-    def _emit(self, layer: int, module: str, value: Any) -> None:
+    def _emit(self, layer: int, module: str, block: str, value: Any) -> None:
         states = first_states(value)
         if states is not None:
+            states = self._sizes[block].width_last(states, block)
             self._visit(Edge(self._list.path, layer, module, self._list.decoder), states)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from normscope._version import __version__
 from normscope.anatomy import of_scope, scope_words
 from normscope.table import Value
 from normscope.theory.measures.time_series import Series
@@ -32,6 +33,7 @@ def overview_page(place: str, found: Sequence[RunOverview], notes: Sequence[str]
         subtitle=plural(len(found), "run"),
         stages=[Stage("", [sentence], [], sections)],
         closing=[],
+        provenance={"folder": printable(place), "served by": f"normscope {__version__}"},
         warnings=[
             *notes,
             *(f"{printable(each.run.name)}: {printable(each.problem)}" for each in found if each.problem),
@@ -95,7 +97,9 @@ def _curve(each: RunOverview, series: Series, index: int, several: bool) -> Trac
 def _table(found: Sequence[RunOverview]) -> Section:
     rows = [(printable(each.run.name), *_cells(each)) for each in found]
     links = [page_path(each.run.name) for each in found]
-    return Section("runs", "All runs", (), [TableSpec("runs", "All runs", COLUMNS, rows, links=links)])
+    return Section(
+        "runs", "All runs", (), [TableSpec("runs", "The newest values of each", COLUMNS, rows, links=links)]
+    )
 
 
 def page_path(name: str) -> str:

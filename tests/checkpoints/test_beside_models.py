@@ -139,6 +139,8 @@ def test_the_placeholders_of_zero_stage_3_are_refused(opened):
     state = {name: torch.empty(0) for name in NAMES}
     with pytest.raises(CheckpointError, match=r"4 of its 4 tensors are empty.*zero_to_fp32"):
         opened({"module": state, "param_shapes": {}})
+    with pytest.raises(CheckpointError, match="2 of its 2 tensors are empty"):
+        opened({"module": dict(list(state.items())[:2]), "param_shapes": {}})
 
 
 @pytest.mark.parametrize(

@@ -30,3 +30,14 @@ def test_it_is_the_least_squares_line_of_the_last_points(offset: int) -> None:
     line.clear()
     line.add(0.0, 1.0)
     assert line.predict(1.0)[1] == np.inf
+
+
+def test_it_stays_exact_over_very_many_points() -> None:
+    """Sums that only add and subtract would drift away with x."""
+    x = np.arange(200_000.0)
+    y = 1e6 + 0.5 * x + np.random.default_rng(0).normal(size=len(x))
+    line = RunningLine(32)
+    for each in zip(x.tolist(), y.tolist(), strict=True):
+        line.add(*each)
+    slope, level = np.polyfit(x[-32:] - x[-16], y[-32:], 1)
+    assert line.predict(float(x[-1] + 1))[0] == pytest.approx(level + slope * (x[-1] + 1 - x[-16]), abs=1e-7)

@@ -16,7 +16,7 @@ from normscope.network.attention.attention_maps import (
     visible_positions,
 )
 from normscope.network.attention.row_evidence import largest_in_rows, row_evidence
-from normscope.network.settling.head_types import HeadEvidence, HeadTypes, Trust
+from normscope.network.settling.head_types import HeadEvidence, HeadTypes, Trust, _evidence
 from normscope.network.watching.attention_call import AttentionCall, without_hidden
 
 EPSILON = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}
@@ -158,3 +158,11 @@ def test_sums_leave_out_queries_that_do_not_count_even_if_they_are_nan():
         assert sums.queries == 8
         assert sums.sums["some"].tolist() == [2 * (4 + 12.0), 2 * (16 + 16.0), 2 * (28 + 20.0)]
         assert sums.mean("whether").tolist() == [2 / 8, 8 / 8, 8 / 8]
+
+
+def test_the_deviation_of_a_head_is_that_of_its_rows():
+    """Rows that attend to 1, 1 and 7 positions, and one that is lost."""
+    names = ("split", "share", "known split", "known share")
+    sums = {"positions": 9.0, "squares": 51.0, "lost": 1.0, **dict.fromkeys(names, 0.0)}
+    found = _evidence(sums, 4.0)
+    assert found.parts["positions"] == 3.0 and found.deviation == pytest.approx(8**0.5)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import csv
 import inspect
+import operator
 import re
 import tomllib
 from dataclasses import replace
@@ -18,7 +20,7 @@ from normscope.plugins import Plugin
 from normscope.replication import claim_files
 from normscope.replication.claim import parse_claim
 from normscope.replication.claim_files import chosen_claims, known_claims, known_experiments
-from normscope.replication.drawing_data import KINDS
+from normscope.replication.drawing_data import KINDS, _published
 from normscope.replication.experiment import PRESETS, parse_experiment
 from normscope.replication.judging.quantities import QUANTITIES
 from normscope.replication.replicate import ReplicationConfig, judge, plan_jobs
@@ -213,3 +215,16 @@ def test_a_question_says_which_answer_is_judged():
     for claim in known_claims().values():
         assert not claim.title.endswith("?"), claim.title
         assert ("?" in claim.statement) == (claim.kind == "question"), claim.statement
+
+
+def test_the_published_histogram_of_heads_is_that_of_its_file():
+    """Its mean share of positions is that of the bins' centres, up to half a bin of ours."""
+    (published,) = _published(known_claims()["heads"].figure)
+    text = FOLDER.joinpath("published/head-histograms.csv").read_text("utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines()) if row["metric"] == "# positions attended"]
+    rows = [row for row in rows if row["dataset"] == "penn"]
+    counts = [float(row["count"]) for row in rows]
+    centres = [(float(row["bin_left"]) + float(row["bin_right"])) / 2 / 83 for row in rows]
+    mean = sum(map(operator.mul, counts, centres)) / sum(counts)
+    assert sum(published["y"]) == pytest.approx(1)
+    assert sum(map(operator.mul, published["x"], published["y"])) == pytest.approx(mean, abs=0.02)

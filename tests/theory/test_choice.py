@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from normscope.theory.laws.evidence import spacing_weights, weigh
+from normscope.theory.laws.evidence import _score, spacing_weights, weigh
 from normscope.theory.laws.fitting import Metric, fit_law
 from normscope.theory.laws.growth import fit_growth
 from normscope.theory.laws.law_choice import judge, plain_fits
@@ -100,3 +100,19 @@ def test_holdout_is_the_error_of_predicting_the_last_fifth():
 def test_short_series_are_not_judged():
     choice, evidence = chosen(LINEAR[::15], np.sqrt(LINEAR[::15]) + 1)
     assert not evidence.supports and not choice.decided and not choice.judged
+
+
+def test_the_score_of_a_law_is_that_of_the_textbook():
+    """AICc of least squares with errors that follow each other, φ and the variance among what is fitted."""
+    steps = np.arange(12.0)
+    values = 3 + 0.5 * steps + 0.1 * np.random.default_rng(0).standard_normal(12)
+    fit = fit_law(LAWS["linear"], steps, values, Metric.plain(12))
+    for phi in (0.0, 0.6):
+        fitted, points = len(fit.params) + 2, 12
+        expected = points * np.log(fit.rss / points) - np.log(1 - phi**2)
+        expected += 2 * fitted + 2 * fitted * (fitted + 1) / (points - fitted - 1)
+        assert _score(fit, phi, values, np.ones(12)) == pytest.approx(expected)
+    assert (
+        _score(fit, 0.0, values[:5], np.ones(5)) is None
+    )  # as many parameters as points allow, and one more
+    assert _score(fit, 0.0, values[:6], np.ones(6)) is not None

@@ -136,17 +136,8 @@ def test_the_tables_that_are_printed(causal, text):
 def test_the_heads_that_matter_most_are_printed_first(capsys, task, column):
     names = ("moved", "turned", "divergence", "changed", "loss_change", "loss_change_error")
     changes = [0.25, None, 0.125, 0.5, *[0.01] * SHOWN]
-    heads = [
-        {
-            "module": "h",
-            "kind": "zero",
-            "layer": 7,
-            "head": 20 + i,
-            **dict.fromkeys(names, 9.0),
-            column: change,
-        }
-        for i, change in enumerate(changes)
-    ]
+    same = {"module": "h", "kind": "zero", "layer": 7, **dict.fromkeys(names, 9.0)}
+    heads = [{**same, "head": 20 + i, column: change} for i, change in enumerate(changes)]
     print_predictions([], [{"task": task, "loss": 1.0, "heads": heads}])
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if " 7 " in line]
     assert [int(line[2]) for line in lines[:3]] == [23, 20, 22] and len(lines) == SHOWN

@@ -98,6 +98,26 @@ def test_several_networks_side_by_side(opened, keys, networks):
     assert set(checkpoint.tensors) == {f"{key}.{name}" for key in keys for name in two[key]}
 
 
+def test_networks_side_by_side_lose_a_wrapper_of_their_own(opened):
+    one, two = MODEL.state_dict(), OTHER.state_dict()
+    for wrapped in ({"state_dict": two}, {"model": two}, {"module": two}):
+        for checkpoint in (
+            opened({"model": {"model": one}, "critic": wrapped}),
+            opened({"net": one, "critic": wrapped}),
+        ):
+            main = checkpoint.networks[0]
+            assert set(checkpoint.tensors) == {*(f"{main}.{n}" for n in one), *(f"critic.{n}" for n in two)}
+    beside = opened({"model": one, "critic": {"module": two, "target": two}})
+    parts = {f"critic.{part}.{name}" for part in ("module", "target") for name in two}
+    assert set(beside.tensors) == {*(f"model.{name}" for name in one), *parts}
+
+
+@pytest.mark.parametrize("key", ["state", "param_groups"])
+def test_a_network_under_one_of_the_two_keys_of_an_optimizer(opened, key):
+    checkpoint = opened({key: MODEL.state_dict()})
+    assert set(checkpoint.tensors) == {f"{key}.{name}" for name in NAMES} and not checkpoint.skipped
+
+
 def test_a_list_of_networks(opened):
     checkpoint = opened({"members": [MODEL.state_dict(), OTHER.state_dict()]})
     assert checkpoint.networks == ("members.0", "members.1")

@@ -116,6 +116,15 @@ def test_fields_of_every_kind():
     assert bytes(checkpoint.read("a.half", 0, 12)) == half.tobytes()
 
 
+@pytest.mark.parametrize(("dtype", "place"), [(1, 5), (11, 5), (1, 7), (10, 7), (1, 10), (11, 4), (10, 4)])
+def test_numbers_in_the_field_of_another_dtype_are_refused(dtype, place):
+    """int32_data (5) has numbers of two bytes or less; those of float32 in it would be taken for its bits."""
+    typed = place, b"\x01" * 8
+    content = model(graph([node("MatMul", ["x", "a.w"], ["y"])], [tensor("a.w", (8,), dtype, typed=typed)]))
+    with pytest.raises(CheckpointError, match=r"'a\.w' has values in a field of another dtype"):
+        opened(content)
+
+
 def _varint(value):
     out = b""
     while value > 127:

@@ -77,6 +77,9 @@ def test_damage(tmp_path, kind):
     [
         {"shape": [-1, 4]},
         {"shape": [2**63, 4]},
+        {"shape": [2**62, 4]},
+        {"shape": [3.0, 4]},
+        {"shape": [1] * 65, "chunks": [1] * 65},
         {"chunks": [0, 4]},
         {"chunks": [4]},
         {"dtype": "|O"},
@@ -89,6 +92,16 @@ def test_metadata_that_contradicts_itself(change):
     assert parse_metadata(json.loads(json.dumps(metadata))) == ((3, 4), (3, 4), "float32")
     with pytest.raises(ValueError, match=r"shape|chunk|dtype"):
         parse_metadata({**metadata, **change})
+
+
+@pytest.mark.parametrize("shape", [[], [0], [0, 4], [2**62 - 1, 1]], ids=str)
+def test_shapes_without_axes_or_elements_are_shapes(shape):
+    chunks = [1] * len(shape)
+    second = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": "<f4"}
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    third = {"zarr_format": 3, "shape": shape, "chunk_grid": grid, "data_type": "float32"}
+    for metadata in (second, third):
+        assert parse_metadata(metadata) == (tuple(shape), tuple(chunks), "float32")
 
 
 @pytest.fixture

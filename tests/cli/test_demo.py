@@ -8,7 +8,7 @@ from normscope.cli.demo import MARK, _make_room
 from normscope.errors import UsageError
 from normscope.rows import ActivationRow, AttentionRow, HeadRow, SaturationRow
 from normscope.run import Run
-from tests.cli.calling import normscope
+from tests.cli.calling import call, normscope
 
 MEASURED = (SaturationRow, HeadRow, AttentionRow, ActivationRow)
 
@@ -27,6 +27,13 @@ def test_two_demos_with_one_seed_say_the_same(tmp_path):
     with Run(tmp_path / "demo" / "run.db") as run:
         rows = {kind: set(run.table(kind)["step"]) for kind in MEASURED}
     assert set(map(frozenset, rows.values())) == {frozenset({0, 1, 2, 5, 10, 12})}
+
+
+def test_a_demo_has_at_least_ten_steps(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    few, enough = (call("demo", "-o", str(tmp_path), "--steps", steps) for steps in ("9", "10"))
+    assert few.code == 2 and "--steps" in few.stderr and "10" in few.stderr
+    assert "--steps" not in enough.stderr and "was not made by" in enough.stderr
 
 
 @pytest.mark.parametrize("name", ["run.db", "thesis.tex", "config.json"])

@@ -9,9 +9,11 @@ import re
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from normscope.cli import output
 from normscope.cli.column_widths import GAP, column_widths
+from normscope.cli.work_display import _rate
 
 from ..views.networks import write_network
 from ..views.runs import write_walk
@@ -95,3 +97,15 @@ def test_widths_fit_and_numbers_keep_theirs(width, seed):
     assert len(kept) == 1 or sum(kept) + GAP * (len(kept) - 1) <= width
     for found, length, text in zip(kept, lengths, is_text, strict=False):
         assert found == length or (text and found < length)
+
+
+def test_the_speed_of_what_is_counted_in_bytes():
+    clock = [0.0]
+    bar = Progress(console=Console(file=io.StringIO()), get_time=lambda: clock[0])
+    tasks = [bar.add_task("reading", total=1e12) for _ in range(2)]
+    assert _rate("B", bar, tasks[1]) == ""  # nothing is known yet
+    for second, done in enumerate((0, 1_234_000_000, 2_468_000_000)):
+        clock[0] = float(second)
+        bar.update(tasks[1], completed=done)
+    assert _rate("B", bar, tasks[1]) == "1,234 MB/s"
+    assert _rate("tensors", bar, tasks[1]) == _rate("B", bar, tasks[0]) == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from normscope.engines import pool as pool_module
+from normscope.engines.dask_executor import DaskFuture
 from normscope.engines.pool import LocalExecutor
 from normscope.errors import WorkerLost
 
@@ -78,6 +79,36 @@ def test_a_process_that_is_just_being_started_is_killed_too(monkeypatch):
         raise KeyboardInterrupt
     assert isinstance(running.exception(), WorkerLost)
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("status", ["finished", "error", "killed", "lost", "cancelled"])
+def test_a_call_that_dask_lost_says_why(status):
+    class Killed(Exception):
+        pass
+
+    class Ended:
+        """A future of Dask's that has ended: these are the parts of it that are used."""
+
+        def __init__(self):
+            self.status = "error" if status == "killed" else status
+
+        def add_done_callback(self, call):
+            call(self)
+
+        def result(self):
+            return 7
+
+        def exception(self):
+            return Killed("worker 3 died") if status == "killed" else ZeroDivisionError("by zero")
+
+    future = DaskFuture(Ended(), Killed)
+    said = {"killed": "Dask lost the call: worker 3 died", "error": "by zero"}
+    if status == "finished":
+        assert future.result(0) == 7
+    else:
+        error = future.exception(0)
+        assert type(error) is (ZeroDivisionError if status == "error" else WorkerLost)
+        assert str(error) == said.get(status, f"Dask lost the call: {status}")
 
 
 def test_shutdown_cancels_what_waits():

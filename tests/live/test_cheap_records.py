@@ -19,7 +19,7 @@ from normscope.live.observer import Observer
 from normscope.live.pace import Pace
 from normscope.live.writing.journal_entries import Record, stacked
 from normscope.live.writing.outbox import Outbox
-from normscope.schedule import Schedule, at_steps, every, logarithmic
+from normscope.schedule import Schedule, at_steps, budget, every, logarithmic
 
 
 def network() -> nn.Sequential:
@@ -66,6 +66,24 @@ def test_looking_ahead_changes_no_schedule(schedule: Schedule) -> None:
     assert [pace.due(step) for step in range(300)] == [step in schedule for step in range(300)]
     for step in (5, 91, 4, 200, 0, 90, 3):  # a training that goes back
         assert pace.due(step) == (step in schedule)
+
+
+def test_a_record_costs_what_was_spent_on_it_and_what_the_last_one_cost_after_the_sum() -> None:
+    pace = Pace(budget("10%"))
+
+    def cost(delivery: float = 0.0) -> float:
+        found, elapsed = pace.timing(time.perf_counter(), delivery)
+        assert 0 <= elapsed < 5
+        return found
+
+    assert 0 <= cost() < 0.5  # nothing yet
+    pace.spend(time.perf_counter() - 10)
+    pace.spend(time.perf_counter() - 20)
+    assert 30 <= cost() < 31 and 35 <= cost(delivery=5.0) < 36
+    pace.finish(time.perf_counter() - 2)
+    assert 2 <= cost() < 3
+    pace.finish(time.perf_counter())
+    assert 0 <= cost() < 0.5
 
 
 def test_a_queue_without_a_lock_loses_nothing_and_keeps_the_order() -> None:

@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from normscope.live.model.sharding import local_parameters
 from normscope.run import Run
 from tests.live.sharded_training import BATCH, make, run_sharded, train
 
@@ -49,6 +56,31 @@ def test_two_processes_write_the_rows_of_one(tmp_path: Path) -> None:
     check(["ddp", "fsdp1", "fsdp2", "tp", "stages"], 2, tmp_path, ["failing ddp"])
     steps = [{row[0] for row in rows(tmp_path / name)} for name in ("ddp-2.db", "failing ddp-2.db")]
     assert steps == [{None, 0, 1, 3}, {None, 0, 3}]  # None: the tied tensor, which has no rows
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_along_replicated_dimensions_only_the_first_rank_counts(rank: int) -> None:
+    """A mesh [[0, 1], [2, 3]], seen from each of its ranks; nothing is sent."""
+    dist.init_process_group("fake", rank=rank, world_size=4, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (2, 2))
+        row, column = divmod(rank, 2)
+        first = {
+            (Replicate(), Replicate()): rank == 0,
+            (Replicate(), Shard(0)): row == 0,
+            (Shard(0), Replicate()): column == 0,
+            (Shard(0), Shard(1)): True,
+        }
+        model = nn.Module()
+        values = torch.ones(2 + rank, 2)  # torch remembers the mesh, and so the rank, of equal shapes
+        for i, placements in enumerate(first):
+            shard = DTensor.from_local(values, mesh, placements, run_check=False)
+            model.register_parameter(f"w{i}", nn.Parameter(shard))
+        found, skipped = local_parameters(model)
+        assert [each.first for each in found] == list(first.values()) and not skipped
+        assert all(each.team == frozenset(range(4)) for each in found)
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.slow

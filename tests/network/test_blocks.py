@@ -8,7 +8,7 @@ from torch import nn
 
 from normscope.errors import ModelError, UsageError
 from normscope.network.measuring.saturation import saturation
-from normscope.network.running.batches import as_batch
+from normscope.network.running.batches import Batch, as_batch, sample, some_rows
 from normscope.network.running.eval_mode import evaluating
 from normscope.network.watching.block_lists import attention_note, find_blocks, state_note
 from normscope.network.watching.hidden_states import visiting
@@ -16,6 +16,21 @@ from tests.network.models import HandWritten, hugging_face, token_batch
 from tests.network.structures import Attention, Block, HeadList, ListBlocks, Stack, feed_forward
 
 IDS = torch.randint(0, 50, (2, 6), generator=torch.Generator().manual_seed(0))
+
+
+def test_only_a_batch_of_rows_is_cut_by_rows():
+    """Whose first axis is the batch is known from a mask or from token ids under their name, if all agree."""
+    large = Batch((torch.zeros(4, 9, 3),), mask=torch.ones(4, 9, dtype=torch.bool))
+    ids, mask = {"input_ids": IDS}, torch.ones(2, 6, dtype=torch.bool)
+    for whole in ({"input_ids": IDS[0]}, {"x": IDS}, {**ids, "pairs": torch.zeros(6, 6)}, (IDS,)):
+        batch = as_batch(whole)
+        assert sample([batch]) is batch
+    for rows in (Batch((), ids), Batch((IDS,), mask=mask), Batch((), {**ids, "sizes": torch.ones(2)}, mask)):
+        one = sample([large, rows] if rows.mask is not None else [rows])
+        cut = [*one.args, *one.kwargs.values(), *([one.mask] if one.mask is not None else [])]
+        assert all(len(value) == 1 for value in cut) and torch.equal(cut[0], IDS[:1])
+    (flat,) = some_rows([as_batch({"input_ids": IDS[0]})], 1)
+    assert torch.equal(flat.kwargs["input_ids"], IDS[0])
 
 
 def states(model, batch, lists=None):

@@ -11,7 +11,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from normscope.errors import ModelError
-from normscope.network.loading.pretrained import load_pretrained, load_tokenizer
+from normscope.network.loading.pretrained import load_from_tensors, load_pretrained, load_tokenizer
+from normscope.network.places.model_places import ModelPlace
+from normscope.network.places.placement import Placement
 from tests.network.saved_models import TEXT
 
 tf = pytest.importorskip("transformers")
@@ -61,6 +63,15 @@ def assert_same(loaded, model):
 
 
 # -- configs that do not name their family ----------------------------------------------
+
+
+def test_weights_of_a_lab_model_in_another_format_are_refused_with_the_reason(tmp_path):
+    place = ModelPlace(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "normscope-lab", "d_model": 16}))
+    with pytest.raises(
+        ModelError, match=r"a model of the lab needs model\.safetensors beside its config\.json"
+    ):
+        load_from_tensors(place, {"embed.weight": torch.ones(4, 16)}, Placement())
 
 
 @pytest.mark.parametrize("prefixed", [True, False])

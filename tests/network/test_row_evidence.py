@@ -51,6 +51,14 @@ def test_a_gap_below_rounding_is_no_evidence_against_a_tie():
     assert wide.soft.item() and wide.gap.item() == 4.0
 
 
+def test_a_difference_is_real_when_it_exceeds_rounding_clearly():
+    """Of a row's largest score, 2¹⁶ in float32, rounding is 0.5: differences of up to 2 prove nothing."""
+    top = 2.0**16
+    for near, gap in ((2.0, 5.0), (2.015625, 2.015625), (0.5, 5.0)):
+        rows = rows_of([[top, top - near, top - 5.0, 0.0]], dtype=torch.float32)
+        assert rows.soft.item() and rows.gap.item() == gap
+
+
 def test_overflow_is_neither_one_position_nor_a_tie():
     rows = rows_of([[math.inf, 1.0, 2.0], [math.nan, 1.0, 2.0]])
     assert rows.lost.all() and not rows.settled.any() and rows.most.flatten().tolist() == [3, 3]
@@ -132,6 +140,18 @@ def test_the_fast_ways_give_what_the_plain_ones_do(seed, keys, shared):
         highest = raised.masked_fill(visible, -torch.inf).amax(-1)
         found = highest > raised.masked_fill(~visible, -torch.inf).amax(-1) - 6.9
         assert overtaken(raised, visible, counted) is bool((found & (counted > 0)).any())
+
+
+@pytest.mark.parametrize("mask", [-torch.inf, torch.finfo(torch.float16).min, -1e9, -1e4])
+def test_masks_that_models_add_hide_positions_and_large_negative_scores_do_not(mask):
+    scores = torch.tensor([300.0, 0.0, -300.0, -4000.0]).expand(2, 3, 5, 4)
+    added = torch.tensor([[0.0, 0.0, 0.0, 0.0], [mask, 0.0, mask, 0.0]])[:, None, None]
+    shown = visible_positions(scores + added)
+    assert shown.shape == (2, 1, 5, 4)  # one head, since all see the same
+    assert shown[:, 0, 0].tolist() == [[True] * 4, [False, True, False, True]]
+    own = visible_positions(scores + added.movedim(0, 1).expand(1, 2, 5, 4)[:, [0, 1, 1]])
+    assert own[0, :, 0].tolist() == [[True] * 4, *[[False, True, False, True]] * 2]
+    assert bool(visible_positions(torch.full((1, 1, 1, 2), torch.nan)).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import normscope as ns
+from normscope.cli.predictions import SHOWN, print_predictions
 from normscope.network.loading.output_heads import load_with_head, with_masked_tokens
 from normscope.network.loading.pretrained import load_tokenizer
 from normscope.network.places.model_places import ModelPlace
@@ -129,6 +130,18 @@ def test_the_tables_that_are_printed(causal, text):
     shown = call("saturate", causal, "--text", text, "--task", "--ablate", "all").stdout
     assert "the task (next-token" in shown and "agreement" in shown
     assert "4 heads replaced; those that matter most" in shown and "divergence" in shown
+
+
+@pytest.mark.parametrize(("task", "column"), [("states", "moved"), ("next-token", "divergence")])
+def test_the_heads_that_matter_most_are_printed_first(capsys, task, column):
+    names = ("moved", "turned", "divergence", "changed", "loss_change", "loss_change_error")
+    changes = [0.25, None, 0.125, 0.5, *[0.01] * SHOWN]
+    same = {"module": "h", "kind": "zero", "layer": 7, **dict.fromkeys(names, 9.0)}
+    heads = [{**same, "head": 20 + i, column: change} for i, change in enumerate(changes)]
+    print_predictions([], [{"task": task, "loss": 1.0, "heads": heads}])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if " 7 " in line]
+    assert [int(line[2]) for line in lines[:3]] == [23, 20, 22] and len(lines) == SHOWN
+    assert all(int(line[2]) != 21 for line in lines)
 
 
 def test_wrong_kinds_are_refused(causal, text):

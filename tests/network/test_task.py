@@ -11,7 +11,7 @@ import normscope as ns
 from normscope.errors import ScaleOverflow, UsageError
 from normscope.network.predicting.comparison import SentenceSums
 from tests.network.headed_models import HEADED, headed
-from tests.network.models import hugging_face, token_batch
+from tests.network.models import HandWritten, hugging_face, token_batch
 
 pytest.importorskip("transformers")
 
@@ -64,6 +64,69 @@ def test_the_models_own_loss(family):
     row = found["model"]
     assert (row.agreement, row.divergence) == (1.0, 0.0)
     assert row.rescaled_loss == pytest.approx(row.loss)
+
+
+def bart():
+    import transformers as tf
+
+    sizes = {f"{part}_{what}": n for part in ("encoder", "decoder") for what, n in SIZES.items()}
+    tokens = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    torch.manual_seed(0)
+    config = tf.BartConfig(
+        d_model=32, decoder_start_token_id=2, max_position_embeddings=64, **sizes, **tokens
+    )
+    return tf.BartForConditionalGeneration(config)
+
+
+SIZES = {"layers": 1, "attention_heads": 4, "ffn_dim": 48}
+
+
+@pytest.mark.parametrize("length", [5, 7], ids=["shorter than the input", "as long as the input"])
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_a_decoder_that_makes_its_inputs_of_the_labels(family, length):
+    """The encoder's mask says nothing about the labels, however long they are."""
+    model = (bart() if family == "bart" else headed("t5")).double().eval()
+    model.config.decoder_start_token_id = 2
+    labels = torch.randint(3, 50, (3, length), generator=torch.Generator().manual_seed(1))
+    labels[0, -2:] = -100
+    batch = {**token_batch(), "labels": labels}
+    found = ns.saturated_task(model, batch)
+    assert (found.task, found.positions) == ("tokens", 3 * length - 2)
+    with torch.no_grad():
+        assert found["model"].loss == pytest.approx(float(model(**batch).loss), abs=1e-6)
+
+
+def test_a_decoder_that_makes_its_inputs_of_the_input_predicts_the_input():
+    model, batch = bart().double().eval(), token_batch()
+    found = ns.saturated_task(model, batch)
+    counted = batch["attention_mask"] == 1
+    with torch.no_grad():
+        loss = float(model(**batch, labels=batch["input_ids"].masked_fill(~counted, -100)).loss)
+    assert (found.task, found.positions) == ("tokens", int(counted.sum()))
+    assert found["model"].loss == pytest.approx(loss, abs=1e-6)
+
+
+def test_the_labels_of_a_classifier_are_those_of_the_input():
+    import transformers as tf
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "num_labels": 4}
+    torch.manual_seed(0)
+    model = tf.T5ForTokenClassification(tf.T5Config(vocab_size=50, **sizes)).double().eval()
+    model.config.is_encoder_decoder = True  # as T5Gemma's is, whose labels are those of the input, too
+    batch = token_batch()
+    found = ns.saturated_task(model, {**batch, "labels": batch["input_ids"] % 4})
+    assert (found.task, found.positions) == ("tokens", int(batch["attention_mask"].sum()))
+
+
+def test_a_model_that_takes_no_labels_is_not_given_any():
+    torch.manual_seed(0)
+    model, ids = HandWritten().double(), token_batch()["input_ids"]
+    found = ns.saturated_task(model, {"ids": ids, "labels": ids % 32})
+    assert (found.task, found.positions) == ("next-token", 18)
+    expected = torch.nn.functional.cross_entropy(
+        model(ids)[:, :-1].flatten(0, 1), (ids % 32)[:, 1:].flatten()
+    )
+    assert found["model"].loss == pytest.approx(float(expected.detach()))
 
 
 def test_without_labels_a_classifier_still_agrees_or_not():

@@ -14,10 +14,13 @@ from normscope.run import Run
 from normscope.theory.advice.advise import RULES
 from normscope.theory.advice.certainty import (
     below,
+    interval,
     mean_and_error,
     probability_above,
     probability_near,
     rounded,
+    short,
+    times,
 )
 from tests.cli.calling import call, call_json
 from tests.live.small_training import batches, monitored
@@ -408,3 +411,11 @@ def test_the_error_of_a_mean_covers_it_though_neighbours_are_alike():
 
 def test_steps_are_rounded_to_what_an_estimate_knows():
     assert rounded(113_125) == "110,000" and rounded(84) == "84" and rounded(None) == "0"
+
+
+def test_norms_have_four_digits_and_powers_of_ten_only_from_a_million_on():
+    said = {0.0012345: "0.001234", 999.94: "999.9", 1000.4: "1,000", 12345.0: "12,340", -12345.0: "-12,340"}
+    said |= {999_940.0: "999,900", 999_960.0: "1e+06", 1_234_567.0: "1.235e+06"}
+    assert {value: short(value) for value in said} == said
+    assert interval(12.3456, 1234.56) == "95 % interval 12.35 to 1,235"
+    assert [times(factor) for factor in (1.234, 9.96, 10.4, 1234.5)] == ["1.2 ×", "10 ×", "10 ×", "1234 ×"]

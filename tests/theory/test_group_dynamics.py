@@ -199,6 +199,10 @@ def test_why_there_is_no_equilibrium():
     assert not group_equilibrium(rescaled, 0.01, 0.1).exists
     unknown = replace(group, kind="SGD", coupled=True, momentum=None)
     assert unknown.decay_factor is None and "unknown" in why_no_equilibrium(unknown, 0.01, 0.1)
+    nameless = why_no_equilibrium(replace(unknown, kind=""), 0.01, 0.1)
+    assert nameless.startswith("the weight decay of this optimizer is added to the gradient")
+    assert "erases" in why_no_equilibrium(group, 1.0, 1.0 / group.decay_factor)
+    assert "erases" not in (why_no_equilibrium(group, 1.0, 0.99 / group.decay_factor) or "")
 
 
 def test_a_rate_that_never_was_widens_the_equilibrium():

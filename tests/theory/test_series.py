@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,17 @@ def test_lengths_and_shapes_are_checked():
         Series("s", np.arange(2), np.ones((2, 1)))
     with pytest.raises(SeriesError, match="expected numbers"):
         Series("s", np.arange(2), ["a", "b"])
+
+
+def test_a_series_equals_only_a_series_of_the_same_points():
+    one = Series("s", [1, 2], [3, np.nan], unit="norm", scope="body")
+    assert one == Series("s", [1, 2], [3, np.nan], unit="norm", scope="body")
+    others = [("t", [1, 2], [3, np.nan]), ("s", [1, 3], [3, np.nan]), ("s", [1, 2], [3, 4]), ("s", [1], [3])]
+    assert all(one != Series(*other, unit="norm", scope="body") for other in others)
+    assert one != Series("s", [1, 2], [3, np.nan], unit="norm", scope="all")
+    for other in (None, 3, "s", ([1, 2], [3, np.nan])):
+        assert (one == other) is False and (one != other) is True
+    assert one == mock.ANY  # another class may know better
 
 
 def test_notes_are_carried_and_do_not_make_series_different():

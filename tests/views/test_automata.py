@@ -46,6 +46,21 @@ def test_every_move_is_an_arrow_with_its_symbols():
         assert arranged(automaton) == arranged(automaton)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_loop_leaves_outwards_and_returns_beside_where_it_left(count):
+    found = arranged(ns.Automaton("a", ["a."] * count, [[state] for state in range(count)]))
+    assert len(found.arrows) == count
+    for centre, arrow in zip(found.centres, found.arrows, strict=True):
+        begin, end = arrow.path[0], arrow.path[-1]
+        assert math.dist(centre, begin) == pytest.approx(found.radius)
+        assert math.dist(centre, end) == pytest.approx(found.radius)
+        assert 0.3 * found.radius < math.dist(begin, end) < 2 * found.radius
+        for there, back in zip(arrow.path, reversed(arrow.path), strict=True):
+            assert math.dist(arrow.label, there) == pytest.approx(math.dist(arrow.label, back))
+        assert min(math.dist(arrow.label, point) for point in arrow.path) > 0
+        assert math.hypot(*arrow.label) > math.hypot(*centre)
+
+
 def rings(figure):
     return [shape for shape in figure.layout["shapes"] if shape["type"] == "circle"]
 

@@ -10,7 +10,9 @@ import pytest
 
 import normscope as ns
 from normscope.errors import UsageError
+from normscope.rows import ScalarRow
 from normscope.run import Run
+from normscope.views.figures.training import scalar_figures
 from normscope.views.plotting.plot import DRAWINGS
 from normscope.views.plotting.step_axis import root_ticks
 
@@ -188,6 +190,19 @@ def test_training_shows_loss_and_norm_and_each_scalar_that_changes(results):
     assert list(ns.plot(results["train"], show="norm").data[0].y) == [3, 4, 5, 6, 7]
     with pytest.raises(UsageError, match="it has training, loss and norm"):
         ns.plot(results["train"], show="lr")
+
+
+def test_figures_of_scalars_are_called_by_what_they_mean_or_else_by_their_name():
+    values = {"loss": [5.0, 3.0], "grad_norm": [1.0, 2.0], "odd\x1b": [1.0, 4.0], "same": [1.0, 1.0]}
+    rows = [ScalarRow(step, name, each[step]) for name, each in values.items() for step in (0, 1)]
+    found = scalar_figures(rows, {"grad_norm": "the norm of the gradient"})
+    assert {name: figure.title for name, figure in found.items()} == {
+        "loss": "loss: 5.000 at the start, 3.000 at the end",
+        "grad_norm": "the norm of the gradient: 1.000 at the start, 2.000 at the end",
+        "odd\x1b": "odd\\x1b: 1.000 at the start, 4.000 at the end",
+    }
+    axes = [figure.layout["yaxis"]["title"]["text"] for figure in found.values()]
+    assert next(iter(found)) == "loss" and "the norm of the gradient" in axes and None not in axes
 
 
 def test_a_sweep_shows_norm_change_and_loss(results):

@@ -13,6 +13,7 @@ from normscope.views.page.formatting import number
 from normscope.views.page.page import render
 from normscope.views.reports.report import report, run_page
 from normscope.views.reports.sweep import sweep_page
+from normscope.words import printable
 
 from .doubtful import write_embeddings_only
 from .networks import write_sweep
@@ -187,6 +188,20 @@ def test_page_and_table_of_a_sweep_use_one_scope(grid, tmp_path):
     column = list(table.columns).index("norm of the body at the end")
     assert best["body_norm_end"] in [row[column] for row in table.rows]
     assert best["norm_end"] not in [value for row in table.rows for value in row]
+
+
+def test_what_a_cell_of_a_sweep_has_not_is_empty_in_the_table(grid, tmp_path):
+    key, cell = next((k, c) for k, c in cells_of(grid).items() if c["status"] == "done")
+    kept = {name: value for name, value in cell.items() if name != "loss"}
+    with Run.create(tmp_path / "sweep.db") as run, run.transaction():
+        run.set_artifact("cell", key, cell)
+        changes = {"optimizer": "ad\x1b[2Jam", "schedule": None, "lr": 0.25}
+        run.set_artifact("cell", "other", {**kept, "changes": changes})
+    page = sweep_page(tmp_path, {})
+    (table,) = [t for section in page.stages[0].sections for t in section.tables if t.key == "cells"]
+    shown = dict(zip(table.columns, next(row for row in table.rows if 0.25 in row), strict=True))
+    assert (shown["schedule"], shown["loss"], shown["status"]) == (None, None, "done")
+    assert shown["optimizer"] == printable("ad\x1b[2Jam") != "ad\x1b[2Jam"
 
 
 def test_a_sweep_in_which_a_cell_has_no_body_is_shown_over_all_parameters(grid, tmp_path):

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from normscope.errors import NotARunFile, RunFileError, UsageError
-from normscope.remarks import read_findings
+from normscope.remarks import SURE, Finding, read_findings, unsound_sentence
+from normscope.remarks import sound as sound_series
 from normscope.run import Run
 from normscope.weights.audit.audit import audit
 from normscope.weights.scan.scan import scan
@@ -41,6 +42,13 @@ def train(seed, data_seed=None):
 
 def write(folder, states, steps=STEPS):
     return save_series(folder, dict(zip(steps, states, strict=True)))
+
+
+def test_a_series_is_sound_if_nothing_is_said_of_it_first():
+    for confidence in (0.0, SURE - 0.01, SURE, 1.0):
+        found = [Finding("gap", (3,), "step 3 is missing", confidence), Finding("zero", (1,), "w is 0", 0.1)]
+        assert sound_series(found) is (unsound_sentence(found) is None) is (confidence < SURE)
+    assert sound_series([]) and unsound_sentence([]) is None
 
 
 def kinds(result):

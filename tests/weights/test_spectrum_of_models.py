@@ -58,6 +58,8 @@ def test_a_run_file_is_written_where_one_is_given(tmp_path):
     assert found.run == tmp_path / "one.db"
     with ns.Run(tmp_path / "one.db") as run:
         assert len(list(run.table(ns.SpectrumRow))) == 4
+        (checkpoint,) = run.checkpoints()
+        assert checkpoint.bytes == sum(each.numel() * each.element_size() for each in layer().parameters())
 
 
 def test_heads_of_torchs_own_attention_are_known_from_a_live_module():

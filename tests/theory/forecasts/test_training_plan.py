@@ -128,6 +128,10 @@ def test_decay_through_momentum_that_erases_the_parameters_is_refused():
     assert planned(Plan(weight_decay=0.1), [sgd], 1000.0, 2000.0)
     with pytest.raises(UsageError, match="would take 3 of the parameters"):
         planned(Plan(weight_decay=1.0), [sgd], 1000.0, 2000.0)
+    halved = replace(group(0.25, 1e-3), kind="SGD", momentum=0.5, coupled=True)
+    assert planned(Plan(weight_decay=1.9), [halved], 1000.0, 2000.0)
+    with pytest.raises(UsageError, match="would take 1 of the parameters"):
+        planned(Plan(weight_decay=2.0), [halved], 1000.0, 2000.0)
 
 
 def test_decay_that_acts_on_only_some_groups_is_pointed_out():

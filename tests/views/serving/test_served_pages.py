@@ -11,6 +11,7 @@ import torch
 
 import normscope as ns
 from normscope.errors import MissingRunFile, UsageError
+from normscope.views.serving import served_pages
 from normscope.views.serving.served_pages import ServedPages, open_server
 from normscope.views.serving.served_runs import served_runs
 from tests.views.serving.running import running
@@ -142,6 +143,21 @@ def test_an_unchanged_run_is_not_sent_again_and_a_run_file_is_never_written(tmp_
     assert pages.answer("run/../../etc/passwd", {}) is None
     assert pages.answer("run/other.db/", {}) is None
     assert (tmp_path / "run.db").read_bytes() == content
+
+
+def test_a_page_rests_before_it_is_made_again(tmp_path, monkeypatch):
+    """However often it is asked for while a training writes, making it takes a fixed share of the time."""
+    training = Training(tmp_path / "run.db")
+    training.steps(3)
+    pages = ServedPages(tmp_path / "run.db")
+    stamps = []
+    for rest in (1e6, 1e6, 0.0, 0.0):
+        monkeypatch.setattr(served_pages, "REST", rest)
+        page = pages.answer("run/run.db/now", {}).body
+        stamps.append(re.search(rb'"stamp":"([^"]+)"', page)[1])
+        training.steps(3)
+    training.monitor.close()
+    assert stamps[0] == stamps[1] and len(set(stamps)) == 3
 
 
 def test_a_file_that_is_no_run_file_is_refused(tmp_path):

@@ -25,6 +25,7 @@ _brief = reprlib.Repr()
 _brief.maxlong = _brief.maxstring = 80
 _SHARED_LIMIT = 4_000_000
 """Parsed headers up to this many bytes are reused for the next checkpoints of a series."""
+_SAVE_AGAIN = " Copy or save it again."
 
 # name in the file → (torch's name, bits)
 _DTYPES: Mapping[str, tuple[str, int]] = {
@@ -159,7 +160,8 @@ def read_safetensors_header(file: File) -> SafetensorsHeader:
     try:
         return parse(header, file.size - length - 8)
     except CorruptCheckpoint as error:
-        raise CorruptCheckpoint(f"{file.name}: {error} Copy or save it again.") from None
+        said = str(error).removesuffix(_SAVE_AGAIN)
+        raise CorruptCheckpoint(f"{file.name}: {said}{_SAVE_AGAIN}") from None
 
 
 def _parse(header: bytes, size: int) -> SafetensorsHeader:

@@ -77,9 +77,7 @@ class PredictionReader:
 
     def _without_labels(self, batch: Batch) -> Batch:
         """Without labels a model computes no loss; but a decoder may make its inputs out of them."""
-        config = getattr(self._model, "config", None)
-        needs = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" not in batch.kwargs
-        if "labels" not in batch.kwargs or needs:
+        if "labels" not in batch.kwargs or (self._has_decoder and "decoder_input_ids" not in batch.kwargs):
             return batch
         kwargs = {name: value for name, value in batch.kwargs.items() if name != "labels"}
         return Batch(batch.args, kwargs, batch.mask, batch.decoder_mask, batch.labels)
@@ -116,12 +114,21 @@ class PredictionReader:
         return True
 
     def _causal(self, batch: Batch) -> bool:
-        name = type(self._model).__name__
-        if name.endswith("ForMaskedLM") or "Classification" in name:
+        if type(self._model).__name__.endswith("ForMaskedLM") or self._classifies:
             return False
-        if getattr(getattr(self._model, "config", None), "is_encoder_decoder", False):
-            return labels_of(batch) is None  # labels of a decoder are aligned with its logits
+        if self._has_decoder:  # labels, and what it makes its inputs of itself, are aligned with its logits
+            return labels_of(batch) is None and "decoder_input_ids" in batch.kwargs
         return meant_causal(self._model)
+
+    @property
+    def _has_decoder(self) -> bool:
+        """Whether the logits are a decoder's; a classifier of tokens may be the encoder of such a model."""
+        config = getattr(self._model, "config", None)
+        return bool(getattr(config, "is_encoder_decoder", False)) and not self._classifies
+
+    @property
+    def _classifies(self) -> bool:
+        return "Classification" in type(self._model).__name__
 
     def _vocabulary(self) -> int | None:
         size = getattr(getattr(self._model, "config", None), "vocab_size", None)
@@ -138,6 +145,8 @@ class PredictionReader:
         targets = labels_of(batch)
         if targets is None:
             targets = token_ids(batch, decoder)
+        elif self._has_decoder:
+            decoder = True  # the labels are the decoder's: the encoder's mask says nothing about them
         if targets is None:
             raise UsageError(f"task {self.task!r} needs token ids or labels, and the batch has neither")
         if values.dim() != 3 or tuple(targets.shape[:2]) != tuple(values.shape[:2]):

@@ -2,8 +2,8 @@
 
 python -m benchmarks serve
 
-Ten runs of 1,000 records × 50 tensors each. The server is a process of its own, started anew in each round, so
-nothing has been read before; the times are milliseconds after the navigation began, the best of each.
+Ten runs of 1,000 records × 50 tensors each. The server is a process of its own, started anew in each round,
+so that nothing has been read before. The times are milliseconds after the navigation began, the best of each.
 """
 
 import subprocess

@@ -44,6 +44,16 @@ def some(names: Collection[object], most: int = 3) -> str:
     return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def sentence(note: str) -> str:
+    """A note as a sentence: with a capital and a full stop. A Greek letter stays as it is.
+
+    >>> sentence("thinned from 900 to 400 points"), sentence("ρ² fell")
+    ('Thinned from 900 to 400 points.', 'ρ² fell.')
+    """
+    first = note[:1].upper() if note[:1].isascii() else note[:1]
+    return f"{first}{note[1:].rstrip('.')}."
+
+
 def printable(text: str) -> str:
     r"""Escape control characters, so that a name from a file cannot control a terminal or hide in a page.
 

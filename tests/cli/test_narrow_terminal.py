@@ -109,3 +109,8 @@ def test_the_speed_of_what_is_counted_in_bytes():
         bar.update(tasks[1], completed=done)
     assert _rate("B", bar, tasks[1]) == "1,234 MB/s"
     assert _rate("tensors", bar, tasks[1]) == _rate("B", bar, tasks[0]) == ""
+
+
+def test_a_column_without_a_name_or_a_cell_is_not_called_left_out(terminal):
+    output.print_table(["group", ""], [["00", ""], ["01", ""]])
+    assert "left out" not in terminal.getvalue()

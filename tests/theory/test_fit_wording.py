@@ -5,12 +5,13 @@ import pytest
 
 from normscope.cli.fit import _group_row, _law_row
 from normscope.theory.answer import highlights
-from normscope.theory.laws.groups import GroupFit, fit_groups
+from normscope.theory.laws.groups import GroupFit, GroupFits, exponent_p_values, fit_groups
 from normscope.theory.laws.growth import fit_growth, fit_series
 from normscope.theory.laws.intervals import Interval
 from normscope.theory.laws.laws import EXPONENTS
+from normscope.theory.laws.wording import group_sentences
 from normscope.theory.measures.time_series import Series
-from normscope.views.figures.exponents import growth_figure
+from normscope.views.figures.exponents import exponent_figure, growth_figure
 from normscope.views.figures.growth import fit_figure, section
 from normscope.views.reports.summary import facts
 
@@ -90,7 +91,7 @@ def test_the_choice_is_clear_only_for_one_law():
 
 def test_groups_show_their_verdict_and_no_infinity():
     group = GroupFit("0", "power", False, 0.9, None, None, None, None, None, False, "none")
-    assert _group_row(group) == ["0", "none (closest: power)", "0.90000", "–", "–", "–", ""]
+    assert _group_row(group) == ["0", "none (closest: power)", "0.90000", "–", "–", "–", "–"]
     found = fit_groups((STEPS, np.sqrt(STEPS)), by="total")
     assert found.groups[0].growth is None and found.groups[0].verdict == "one law"
     assert "∞" not in growth_figure(found).title and "inf" not in growth_figure(found).title
@@ -112,3 +113,28 @@ def test_an_interval_that_ends_where_the_search_does_says_so():
     assert cut.exponent.low == EXPONENTS[0]
     assert any("cut off at 0.01, the end of the range searched" in sentence for sentence in cut.sentences)
     assert not any("cut off" in sentence for sentence in free.sentences)
+
+
+def test_no_group_stands_out_only_if_that_was_tested():
+    """Exponents .9 and 2.0 with narrow intervals differ, even where none is an outlier among so few."""
+
+    def title(*values):
+        groups = [(f"{i:02}", Interval(value, value - 0.1, value + 0.1)) for i, value in enumerate(values)]
+        p_values = exponent_p_values([exponent for _, exponent in groups])
+        fits = [
+            GroupFit(
+                name, "power", True, 0.99, e.value, e.low, e.high, 2.0, p, bool(p and p < 0.05), "one law"
+            )
+            for (name, e), p in zip(groups, p_values, strict=True)
+        ]
+        found = GroupFits("layer", "norm", tuple(fits), (), {}, "body", (), ())
+        return exponent_figure(found).title, group_sentences(fits, {}, "layer")[-1]
+
+    few, said = title(0.9, 1.5, 2.0)
+    assert few == "The exponents of the body range from 0.9 to 2; too few layers to say which stands out"
+    assert said.startswith("Fewer than four groups")
+    spread, said = title(0.9, 1.5, 2.0, 1.6)
+    assert spread == "The exponents of the body range from 0.9 to 2; no layer stands out"
+    assert said.startswith("Their exponents range from 0.900 to 2.000; none stands out")
+    assert title(0.9)[0] == "Layer 00 of the body grows with the exponent 0.9"
+    assert "by a different power" in title(*[1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 3.0])[0]

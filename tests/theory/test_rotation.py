@@ -27,7 +27,7 @@ def test_the_angle_of_a_step():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_at_rest_a_group_turns_as_equilibrium_says(momentum):
     found = rotation(trained(Training(decay=1.0, momentum=momentum, start=0.2)))
-    assert found.ratio == pytest.approx(1.0, abs=0.1) and "it is there" in found.sentence
+    assert found.ratio == pytest.approx(1.0, abs=0.1) and "the parameters are at rest" in found.sentence
     assert found.expected == pytest.approx(np.sqrt(0.02 * (1 - momentum) / (1 + momentum)), rel=0.05)
     assert found.half_life == pytest.approx(35, abs=1)
 
@@ -39,7 +39,7 @@ def test_decay_through_the_momentum_turns_faster():
 
 def test_small_and_large_groups():
     small = rotation(trained(Training(decay=0.1, momentum=0.9, start=0.02, steps=400)))
-    assert small.ratio > 1.3 and "grows" in small.sentence
+    assert small.ratio > 1.3 and "smaller than at rest, and grow" in small.sentence
     large = rotation(trained(Training(decay=0.1, momentum=0.9, start=30, steps=400)))
     assert large.ratio < 0.5 and "larger than at rest" in large.sentence
 

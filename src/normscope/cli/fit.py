@@ -8,6 +8,7 @@ from normscope.anatomy import of_scope
 from normscope.cli.option_groups import gathers
 from normscope.cli.options import By, JsonFlag, Seed, SeriesArgument, selection
 from normscope.cli.output import print_json, print_sentences, print_table, progress_bar
+from normscope.words import sentence
 
 if TYPE_CHECKING:
     from normscope.theory.laws.groups import GroupFit, GroupFits
@@ -46,7 +47,7 @@ def fit(
 
 
 def _print_fit(result: GrowthFit) -> None:
-    print_sentences(*result.sentences, *result.notes)
+    print_sentences(*result.sentences, *map(sentence, result.notes))
     print_table(("law", "R²", "AICc", "held-out", "parameters"), map(_law_row, result.laws))
 
 
@@ -56,14 +57,22 @@ def _law_row(law: LawFit) -> list[str]:
 
 def _print_groups(result: GroupFits) -> None:
     print_sentences(*result.sentences)
-    names = (f"group{of_scope(result.scope)}", "law", "R²", "exponent", "95 % interval", "growth", "")
+    names = (
+        f"group{of_scope(result.scope)}",
+        "law",
+        "R²",
+        "exponent",
+        "95 % interval",
+        "growth",
+        "stands out",
+    )
     print_table(names, map(_group_row, result.groups))
 
 
 def _group_row(group: GroupFit) -> list[str]:
     unclaimed = f"none (closest: {group.law})" if group.verdict == "none" else f"{group.law}?"
     law = group.law if group.decided else unclaimed
-    odd = "differs" if group.differs else ""
+    odd = "–" if group.p_value is None else "yes" if group.differs else "no"
     growth = "–" if group.growth is None else f"×{group.growth:.3f}"
     unknown = group.exponent is not None and not group.tells
     exponent = "not known" if unknown else _fixed(group.exponent, 3)

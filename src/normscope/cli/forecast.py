@@ -18,6 +18,7 @@ from normscope.cli.options import (
 )
 from normscope.cli.output import print_json, print_sentences, print_table
 from normscope.errors import UsageError
+from normscope.words import sentence
 
 if TYPE_CHECKING:
     from normscope.theory.dynamics.dynamics import Equilibrium
@@ -79,7 +80,7 @@ def _run_backtest(source: str, chosen: dict[str, Any], json: bool) -> None:
 
 
 def _print(result: Forecast) -> None:
-    print_sentences(*result.sentences, *result.notes)
+    print_sentences(*result.sentences, *map(sentence, result.notes))
     rows = list(result.curve)
     kept = [rows[i] for i in sorted({round(j * (len(rows) - 1) / 9) for j in range(10)})]
     name = f"{result.past.unit or 'norm'}{of_scope(result.scope)}"
@@ -104,7 +105,7 @@ def _rest(rest: Equilibrium) -> str:
 
 
 def _print_backtest(found: Backtest) -> None:
-    print_sentences(*found.sentences, *found.notes)
+    print_sentences(*found.sentences, *map(sentence, found.notes))
     names = (
         "known up to",
         "forecast",

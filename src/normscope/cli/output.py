@@ -68,7 +68,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], title: s
     for row in shown:
         grid.add_row(*(Text(cell) for cell, width in zip(row, widths, strict=True) if width))
     place.print(grid)
-    if missing := [name for name, width in zip(names, widths, strict=True) if not width]:
+    if missing := [name for name, width in zip(names, widths, strict=True) if name and not width]:
         more = "a wider terminal or --json shows them"
         place.print(
             f"left out, because {place.width} columns are too few: {', '.join(missing)}; {more}", markup=False

@@ -262,16 +262,22 @@ def _course(sums: IntervalSums) -> list[str]:
         return []
     alignment, steps = sums.alignment[known], sums.steps[known]
     top = int(alignment.argmax())
-    ends = f"ends at {alignment[-1]:+.3f}"
+    ends = f"ends at {_signed(alignment[-1])}"
     if 0 < top < len(known) - 1:
-        peak = f"rises from {alignment[0]:+.3f} to {alignment[top]:+.3f} at step {int(steps[top]):,}"
+        peak = f"rises from {_signed(alignment[0])} to {_signed(alignment[top])} at step {int(steps[top]):,}"
         return [f"The alignment of updates with the parameters {peak}, then falls and {ends}."]
-    return [f"The alignment of updates with the parameters begins at {alignment[0]:+.3f} and {ends}."]
+    return [f"The alignment of updates with the parameters begins at {_signed(alignment[0])} and {ends}."]
+
+
+def _signed(value: float) -> str:
+    """An alignment with its sign, unless it rounds to zero."""
+    text = f"{value:+.3f}"
+    return text if float(text) else "0.000"
 
 
 def _split(result: NormBudget, when: str) -> str:
     share = result.diffusive_share
-    angle = f"mean alignment {result.alignment:+.3f}"
+    angle = f"mean alignment {_signed(result.alignment)}"
     if share is None:
         return (
             f"ρ² fell {when}: the radial part removed {-result.radial:.4g} and the diffusive part "

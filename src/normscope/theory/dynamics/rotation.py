@@ -90,7 +90,7 @@ def _sentence(group: RateGroup, now: float, first: float, ratio: float | None) -
     assumed = (
         f" (if its momentum is {USUAL_MOMENTUM}, which is not recorded)" if group.momentum is None else ""
     )
-    pace = f"a step turns it {ratio:.2g} × as fast as at equilibrium{assumed}"
+    pace = f"a step turns the direction {ratio:.2g} × as fast as at rest{assumed}"
     return f"{group.name}: {pace}: {_meaning(ratio, _distance(group))}.{course}"
 
 
@@ -103,9 +103,9 @@ def _distance(group: RateGroup) -> float | None:
 def _meaning(ratio: float, distance: float | None) -> str:
     """What the pace means, unless the measured drive contradicts the theory of independent gradients."""
     if 1 / NEAR <= ratio <= NEAR:
-        return "it is there"
+        return "the parameters are at rest"
     if distance is not None and (distance * np.log(ratio) > 0 or abs(distance) < np.log(NEAR) / 2):
-        return "its updates are not independent, which such a pace assumes: this says nothing about rest"
+        return "its updates are not independent, as this comparison assumes, so it says nothing about rest"
     if ratio > 1:
-        return "it is smaller than at rest, and grows"
-    return "it is larger than at rest, and shrinks or turns ever more slowly"
+        return "the parameters are smaller than at rest, and grow"
+    return "the parameters are larger than at rest, and shrink or turn ever more slowly"

@@ -8,6 +8,7 @@ import numpy as np
 
 from normscope.anatomy import of_scope
 from normscope.theory.forecasts.candidates import LAST, LAW_PREFIX
+from normscope.words import sentence
 
 if TYPE_CHECKING:
     from normscope.theory.dynamics.dynamics import Equilibrium
@@ -131,7 +132,7 @@ def _equilibrium_sentences(result: Forecast) -> list[str]:
     sentences = [f"{where}{'' if rest.known else ','} {_settles(subject, rest)}; {_way(rest, result)}."]
     if result.angle_one_step is not None and rest.angular_update is not None:
         sentences.append(
-            f"There the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "
+            f"At rest the direction turns by {rest.angular_update:.4g}·√n radians in n steps, "
             f"and by {result.angle_one_step:.4g} in a single step."
         )
     return sentences
@@ -168,5 +169,4 @@ def _why_none(groups: tuple[GroupOutlook, ...]) -> str:
 def _own_rests(groups: tuple[GroupOutlook, ...]) -> list[str]:
     """The equilibria of single groups, where the whole has none."""
     resting = [group for group in groups if group.equilibrium.exists][:SHOWN_GROUPS]
-    found = [_settles(group.group, group.equilibrium) for group in resting]
-    return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in found]
+    return [sentence(_settles(group.group, group.equilibrium)) for group in resting]

@@ -48,7 +48,7 @@ def part_of(steps: Array, values: Array, rates: RateRecord | None = None) -> Fit
         settled = _settled(steps, begin, rates)
         if settled:
             notes.append(
-                f"the {rates.ends(steps[begin], steps[-1])} changed until step {int(steps[settled]):,}: "
+                f"the {rates.ends(steps[begin], steps[-1])} changed until step {int(steps[settled]):,}; "
                 "the laws are fitted from there on, where the rates are constant"
             )
             begin = settled

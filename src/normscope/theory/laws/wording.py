@@ -29,9 +29,9 @@ def group_sentences(
         sentences.extend(_outstanding(known, median, faster=False))
     sentences.extend(_without_law(groups))
     if len(known) > 1 and all(group.p_value is None for group in known):
-        sentences.append("Fewer than four groups: too few to say which differ from the others.")
+        sentences.append("Fewer than four groups: too few to say which stand out from the others.")
     elif len(known) > 1 and not any(group.differs for group in known):
-        sentences.append("No group's exponent differs from the others (5 %, Holm-corrected).")
+        sentences.append(f"{_range(known)} stands out from the spread of the others (5 %, Holm-corrected).")
     sentences.extend(f"Left out: {reason}." for reason in failed.values())
     return tuple(sentences)
 
@@ -49,6 +49,14 @@ def _overview(count: int, by: str, median: float, whose: str) -> str:
     if count == 1:
         return f"1 group{whose} by {by} with exponent {median:.3f}."
     return f"{count} groups{whose} by {by}; the median of their exponents is {median:.3f}."
+
+
+def _range(groups: Sequence[GroupFit]) -> str:
+    """Between which values the exponents are that are known, as the beginning of a sentence."""
+    told = sorted(group.exponent for group in groups if group.exponent is not None and group.tells)
+    if len(told) < 2:
+        return "No group's exponent"
+    return f"Their exponents range from {told[0]:.3f} to {told[-1]:.3f}; none"
 
 
 def _outstanding(groups: Sequence[GroupFit], median: float, faster: bool) -> list[str]:

@@ -20,20 +20,20 @@ def section_parts(found: GroupFits) -> list[SectionPart]:
 
 
 def exponent_figure(found: GroupFits) -> FigureSpec:
-    """The free exponent of every group with its interval; groups that differ are in another colour."""
+    """The free exponent of every group with its interval; groups that stand out are in another colour."""
     groups = _with_exponent(found)
     differing = [group for group in groups if group.differs]
     traces = [_points([g for g in groups if not g.differs], found.by, "like the others", palette.ACCENT)]
     if differing:
-        traces.append(_points(differing, found.by, "different", palette.RADIAL))
+        traces.append(_points(differing, found.by, "stands out", palette.RADIAL))
     layout = {**_group_axis(groups, found.by), "yaxis": {"title": {"text": EXPONENT_AXIS}}}
     return FigureSpec(
         "exponents",
-        _title(differing, len(groups), found),
+        _title(groups, differing, found),
         traces,
         layout,
-        f"Bars are 95 % intervals. “Different” is at the 5 % level, Holm-corrected for the number of "
-        f"{found.by}s.{_hidden(found)}",
+        f"Bars are 95 % intervals. A {found.by} stands out if neither its own interval nor the spread of the "
+        f"others explains its exponent (5 % level, Holm-corrected).{_hidden(found)}",
         320,
         wide=True,
     )
@@ -70,12 +70,18 @@ def _most(groups: Sequence[GroupFit], found: GroupFits) -> str:
     return f"{subject} {change} a factor of {number(top.growth, 3)}"
 
 
-def _title(differing: Sequence[GroupFit], count: int, found: GroupFits) -> str:
+def _title(groups: Sequence[GroupFit], differing: Sequence[GroupFit], found: GroupFits) -> str:
     by, whose = found.by, of_scope(found.scope)
-    if not differing:
-        return f"No {by}{whose} has an exponent that differs from the others"
-    verb = "grows" if len(differing) == 1 else "grow"
-    return f"{len(differing)} of {plural(count, by)}{whose} {verb} by a different power than the others"
+    if differing:
+        who = f"{len(differing)} of {plural(len(groups), by)}{whose}"
+        return f"{who} {'grows' if len(differing) == 1 else 'grow'} by a different power than the others"
+    if len(groups) == 1:
+        only = f"{group_subject(groups[0].group, by)}{whose}"
+        return f"{only} grows with the exponent {groups[0].exponent or 0:.3g}"
+    low, *_, high = sorted(group.exponent or 0.0 for group in groups)
+    tested = any(group.p_value is not None for group in groups)
+    odd = f"no {by} stands out" if tested else f"too few {by}s to say which stands out"
+    return f"The exponents{whose} range from {low:.3g} to {high:.3g}; {odd}"
 
 
 def _measured(found: GroupFits) -> str:
@@ -135,11 +141,11 @@ def _table(found: GroupFits) -> TableSpec:
             g.low,
             g.high,
             g.growth,
-            "yes" if g.differs else "no",
+            "–" if g.p_value is None else "yes" if g.differs else "no",
         )
         for g in _ordered(found)
     ]
-    columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "differs")
+    columns = (found.by, "law", "R²", "exponent", "low", "high", "last / first", "stands out")
     return TableSpec(
         "exponents", f"The law of every {found.by}{_measured(found)}", columns, rows, folded=True
     )

@@ -25,7 +25,7 @@ from normscope.views.page.formatting import (
     points_to_draw,
 )
 from normscope.views.page.page_parts import FigureSpec, Section, SectionPart, TableSpec, Trace
-from normscope.words import printable
+from normscope.words import printable, sentence
 
 ALWAYS_DRAWN = (PAPER_LAW, "linear")  # the other laws are hidden until a click in the legend
 GRID_STEPS = 160
@@ -37,7 +37,7 @@ def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
     if fit is None:
         said = [printable(text) for text in (reason, *series.notes) if text]
         return Section("growth", HEADING, said, [series_figure(series)])
-    notes = [f"{text[:1].upper()}{text[1:]}" for text in map(printable, fit.notes)]
+    notes = [sentence(printable(note)) for note in fit.notes]
     sentences = [*map(formula, fit.sentences[1:]), *notes]
     parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]
     return Section("growth", HEADING, sentences, parts)

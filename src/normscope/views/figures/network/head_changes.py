@@ -20,7 +20,7 @@ from normscope.views.figures.network.head_map import (
 from normscope.views.page import palette
 from normscope.views.page.formatting import count, plural
 from normscope.views.page.page_parts import FigureSpec, TableSpec, Trace
-from normscope.words import printable
+from normscope.words import printable, sentence
 
 NOTE = "A dot marks a head that changed between step {first} and step {last}."
 
@@ -31,7 +31,7 @@ def change_maps(
     """The types at the first and at the last step, with a dot on every head that changed."""
     moved = {(head.module, head.head) for head in changes.heads if head.differs}
     first, last = count(changes.first), count(changes.last)
-    note = " ".join([NOTE.format(first=first, last=last), *_sentences(changes.doubts)])
+    note = " ".join([NOTE.format(first=first, last=last), *map(sentence, changes.doubts)])
     known = changes.changed + changes.same
     titles = (
         f"At step {first}: {types_in_words(before)}",
@@ -41,10 +41,6 @@ def change_maps(
         _map("heads-first", titles[0], before, moved),
         replace(_map("heads-last", titles[1], after, moved), note=note),
     ]
-
-
-def _sentences(texts: Sequence[str]) -> list[str]:
-    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
 
 
 def _map(key: str, title: str, rows: Sequence[HeadRow], moved: set[tuple[str, int]]) -> FigureSpec:

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
+from normscope.theory.laws.claims import TOO_CLOSE
 from normscope.theory.laws.evidence import _score, spacing_weights, weigh
 from normscope.theory.laws.fitting import Metric, fit_law
 from normscope.theory.laws.growth import fit_growth
@@ -116,3 +118,23 @@ def test_the_score_of_a_law_is_that_of_the_textbook():
         _score(fit, 0.0, values[:5], np.ones(5)) is None
     )  # as many parameters as points allow, and one more
     assert _score(fit, 0.0, values[:6], np.ones(6)) is not None
+
+
+def test_two_laws_are_called_indistinguishable_only_where_they_are():
+    """Not where the residuals wander, or where a rival only predicts better: laws 30 apart in AICc were."""
+    rng = np.random.default_rng(8)
+    said = {}
+    for phi in (0.0, 0.98):
+        for seed in range(12):
+            noise = lfilter([1.0], [1.0, -phi], rng.standard_normal(200)) * (0.5 + seed % 4)
+            steps = np.linspace(0, 40_000, 200)
+            fit = fit_growth((steps.astype(int), 60 + 0.02 * steps**0.8 + noise))
+            first = fit.sentences[0]
+            if "cannot distinguish it from" in first:
+                rivals = fit.candidates[1:]
+                assert rivals and all(fit.law(name).delta <= TOO_CLOSE for name in rivals), (phi, seed, first)
+                assert not fit.residuals_wander
+            if fit.verdict == "several laws" and fit.residuals_wander:
+                assert "or the noise wanders" in first and "would distinguish" not in " ".join(fit.sentences)
+            said[first.partition("but")[2][:20]] = fit
+    assert any("data cannot" in words for words in said) and any("is not claimed" in words for words in said)

@@ -63,7 +63,7 @@ def test_an_exponent_that_is_not_known_is_said_in_words(t5, fit, interval, word)
 
 
 def test_the_sentence_and_the_tile_agree_about_a_wide_interval():
-    told = Told("x", {}, {}, None, ns.Interval(0.4, 0.1, 0.9), "")
+    told = Told("x", {}, {}, None, ns.Interval(0.4, 0.1, 0.9), "", None)
     assert _exponent(told).startswith("The free exponent is not known")
     told = replace(told, exponent=ns.Interval(0.5, 0.45, 0.55))
     assert _exponent(told).startswith("Free exponent p = 0.500")

@@ -18,7 +18,10 @@ from normscope.words import joined, some
 
 @dataclass(frozen=True)
 class Told:
-    """What the sentences are about: the subject, the laws with their R², the choice and the exponent."""
+    """What the sentences are about: the subject, the laws with their R², the choice and the exponent.
+
+    `phi` is the autocorrelation of neighbouring residuals of the best law.
+    """
 
     name: str
     laws: Mapping[str, Law]
@@ -26,6 +29,7 @@ class Told:
     choice: Choice
     exponent: Interval | None
     no_exponent: str
+    phi: float | None
 
     @property
     def best(self) -> str:
@@ -66,6 +70,15 @@ def _choice(told: Told, part: FittedPart, falls: bool) -> str:
             "does not account for that: it is not claimed."
         )
     others = joined([f"{n} (R² {told.r2[n]:.5f})" for n in choice.candidates[1:]])
+    if not choice.exact:
+        closest = f" The closest other: {others}." if others else ""
+        return (
+            f"{name}: {best} fits best, but is not claimed: neighbouring residuals are almost equal "
+            f"(autocorrelation {told.phi or 0:.2f}), so either it does not hold, or the noise wanders."
+            f"{closest}"
+        )
+    if choice.better_predictor:
+        return f"{name}: {best} fits best, but is not claimed: {others} predicts the last fifth better."
     fits = "fits exactly" if choice.perfect else "fits best"
     return f"{name}: {best} {fits}, but the data cannot distinguish it from {others}."
 
@@ -140,7 +153,7 @@ def _what_would_help(choice: Choice, part: FittedPart) -> str:
 
 def _what_would_settle(choice: Choice) -> str:
     """How far a run would have to continue to distinguish the laws that remain."""
-    if not choice.judged or choice.decided or choice.doubt is not None:
+    if not choice.judged or not choice.exact or choice.better_predictor or choice.decided or choice.doubt:
         return ""
     reached = {name: step for name, step in choice.separating.items() if step is not None}
     never = [name for name in choice.separating if name not in reached]

@@ -13,7 +13,7 @@ from normscope.option_checks import check_progress, check_seed
 from normscope.progress import Progress, silent
 from normscope.remarks import Finding
 from normscope.table import Table, Tabular
-from normscope.theory.laws.claims import Doubt
+from normscope.theory.laws.claims import SMOOTH, Doubt
 from normscope.theory.laws.evidence import ENOUGH_TO_CHOOSE, Evidence, Support, isolated
 from normscope.theory.laws.fit_parts import FittedPart, part_of
 from normscope.theory.laws.fit_wording import Told, fit_notes, growth_sentences
@@ -126,6 +126,11 @@ class GrowthFit(Tabular):
         return law.value(np.asarray(steps, dtype=np.float64), params)
 
     @property
+    def residuals_wander(self) -> bool:
+        """Whether neighbouring residuals of the best law are almost equal; then no law is claimed."""
+        return self.autocorrelation is not None and self.autocorrelation > SMOOTH
+
+    @property
     def table(self) -> Table:
         """One row per law, best first."""
         names = ("law", "formula", "r2", "aicc", "delta", "holdout", "parameters")
@@ -188,7 +193,8 @@ def fit_series(series: Series, *, seed: int = 0, rates: RateRecord | None = None
     exponent, no_exponent = free_exponent(plain.get("power"), steps, values, ~isolated(values), seed)
     laws = _law_fits(plain, evidence, choice, steps, values)
     r2 = {law.name: law.r2 for law in laws}
-    told = Told(series.subject, {n: fit.law for n, fit in plain.items()}, r2, choice, exponent, no_exponent)
+    named = {name: fit.law for name, fit in plain.items()}
+    told = Told(series.subject, named, r2, choice, exponent, no_exponent, evidence.phi)
     falls = bool(np.diff(plain[choice.best].law.value(steps[[0, -1]], plain[choice.best].params))[0] < 0)
     return GrowthFit(
         series=series.name,

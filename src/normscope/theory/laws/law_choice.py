@@ -1,7 +1,5 @@
 """The choice among the fitted laws: one law, several that the data cannot distinguish, or none.
 
-There are two cases, by the autocorrelation φ of the best law's residuals.
-
 *The residuals may be random* (φ ≤ 0.9). Laws whose AICc is within `TOO_CLOSE` of the lowest remain. A richer
 law is dropped if a simpler remaining law has the same curve: over one and a half times the range, the two
 differ by less than `SAME_CURVE` of the growth, anywhere in the richer law's 95 % band. If one law remains,
@@ -10,8 +8,6 @@ it is claimed unless `claims` has a reason against it.
 *The residuals hardly change from point to point* (φ > 0.9). Either no law holds, and significance tests do
 not help: with enough points any two laws differ significantly. Or the noise wanders. Nothing is claimed;
 laws whose R² is within `SAME_R2` of the highest remain, and those that wandering noise could explain.
-
-A learning-rate warm-up can decide the choice; `judge` recognises that.
 """
 
 from __future__ import annotations
@@ -56,10 +52,11 @@ class Choice:
     """The laws that remain: `candidates`, best first; `decided` if one of them is claimed.
 
     `verdict` is one of "one law", "several laws", "none" and "too few points"; `doubt` is the reason why
-    the best law is not claimed. `exact`: the residuals of the best law may be random. `perfect`: they are
-    rounding. `judged`: there were enough points for a choice. `order` ranks all laws. `hardly_differ` are
-    the laws with an R² close to the highest. `separating` is, for each other candidate, the step to which
-    a run would have to continue to distinguish it from the best law (None: more than 100 times the range).
+    the best law is not claimed, `better_predictor` a law that predicts the last fifth better, if that alone
+    forbids it. `exact`: the residuals of the best law may be random. `perfect`: they are rounding. `judged`:
+    there were enough points for a choice. `order` ranks all laws, `hardly_differ` are those with an R² close
+    to the highest. `separating` is, for each other candidate, the step to which a run would have to continue
+    to distinguish it from the best law (None: more than 100 times the range).
     """
 
     best: str
@@ -73,6 +70,7 @@ class Choice:
     verdict: str = TOO_FEW
     doubt: Doubt | None = None
     perfect: bool = False
+    better_predictor: str = ""
 
     def without_claim(self, doubt: Doubt) -> Choice:
         """The same choice with another reason not to claim the best law; too few points stay too few."""
@@ -114,7 +112,8 @@ def choose(
     apart = Separation(plain[order[0]], evidence, steps)
     separating = {name: apart.step(plain[name]) for name in remaining[1:]}
     choice = Choice(order[0], decided and doubt is None, remaining, close, order, exact, True, separating)
-    return replace(choice, verdict=_verdict_of(choice, doubt), doubt=doubt)
+    better = predictor if single and not decided else ""
+    return replace(choice, verdict=_verdict_of(choice, doubt), doubt=doubt, better_predictor=better)
 
 
 def _beyond(doubt: Doubt | None) -> bool:

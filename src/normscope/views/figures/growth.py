@@ -103,8 +103,8 @@ def _fit_title(series: Series, fit: GrowthFit) -> str:
         return f"{_change(series)}; no law holds, {described} is the closest"
     if fit.verdict == "too few points":
         return f"{_change(series)}; {described} is the closest, with too few points for a choice"
-    if len(fit.candidates) == 1:
-        return f"{_change(series)}; {described} fits, but is not claimed"
+    if len(fit.candidates) == 1 or fit.residuals_wander:
+        return f"{_change(series)}; {described} fits best, but is not claimed"
     return f"{_change(series)}; {described} fits, and other laws fit as well"
 
 

@@ -70,6 +70,8 @@ def _law(fit: GrowthFit, whose: str) -> list[Fact]:
 
 def _choice(fit: GrowthFit, law: LawFit) -> str:
     """How sure the law is; a rival that predicts held-out points as well is named."""
+    if fit.verdict == "several laws" and fit.residuals_wander:
+        return "fits best, but is not claimed"
     if fit.verdict != "one law":
         return _CHOICES[fit.verdict]
     rivals = [

@@ -363,6 +363,16 @@ def test_a_hub_that_is_not_there(monkeypatch):
     huggingface_hub.close_session()
 
 
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:8000", "https://"])
+def test_an_endpoint_that_is_no_address_is_refused_at_once(endpoint, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("huggingface_hub.constants"), "ENDPOINT", endpoint)
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=f"HF_ENDPOINT is '{endpoint}'; expected an address"):
+        open_series("hf://owner/name", revisions="step*")
+    assert time.monotonic() - started < 3
+    huggingface_hub.close_session()
+
+
 @pytest.mark.parametrize("address", ["hf://", "hf://name", "hf:///x", "hf://a//b"])
 def test_invalid_addresses(address):
     with pytest.raises(UsageError, match="OWNER/NAME"):

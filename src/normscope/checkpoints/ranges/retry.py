@@ -148,7 +148,7 @@ def _causes(error: BaseException) -> Iterable[BaseException]:
 
 def _give_up(name: str, attempts: int, failure: Transient) -> CheckpointError:
     return CheckpointError(
-        f"{name} could not be read after {attempts} attempts: {failure}. Try again later; "
+        f"{name} could not be read after {attempts} attempts: {str(failure).rstrip('.')}. Try again later; "
         "what has been measured so far is kept."
     )
 

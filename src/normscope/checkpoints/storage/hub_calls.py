@@ -20,10 +20,11 @@ from normscope.checkpoints.ranges.redirects import (
 )
 from normscope.checkpoints.ranges.retry import Retry, Transient, error_summary, is_refusal, repeat
 from normscope.checkpoints.ranges.web_connections import origin
-from normscope.errors import CheckpointError
+from normscope.errors import CheckpointError, UsageError
 from normscope.plugins import require
 
 _T = TypeVar("_T")
+_WEB_ADDRESS = re.compile(r"https?://[^/]")
 _HEADING = re.compile(r"\d{3} (Client|Server) Error\b.*")
 _REQUEST_ID = re.compile(r"\s*\(Request ID:[^)]*\)")
 
@@ -51,8 +52,13 @@ def ask(name: str, call: Callable[[], _T], retry: Retry) -> _T:
         except (errors.OfflineModeIsEnabled, ValueError) as error:
             raise CheckpointError(f"{name} cannot be read: {sentence(error)}") from None
         except Exception as error:
+            endpoint = hub_client(".constants").ENDPOINT
+            if not _WEB_ADDRESS.match(endpoint):
+                raise UsageError(
+                    f"{name} cannot be read: the environment variable HF_ENDPOINT is {endpoint!r}; expected an "
+                    "address such as https://huggingface.co, or no such variable"
+                ) from None
             if is_refusal(error):
-                endpoint = hub_client(".constants").ENDPOINT
                 raise CheckpointError(
                     f"{name} cannot be read: {error_summary(error)} ({endpoint})."
                 ) from None

@@ -55,8 +55,8 @@ def ask(name: str, call: Callable[[], _T], retry: Retry) -> _T:
             endpoint = hub_client(".constants").ENDPOINT
             if not _WEB_ADDRESS.match(endpoint):
                 raise UsageError(
-                    f"{name} cannot be read: the environment variable HF_ENDPOINT is {endpoint!r}; expected an "
-                    "address such as https://huggingface.co, or no such variable"
+                    f"{name} cannot be read: the environment variable HF_ENDPOINT is {endpoint!r}; expected "
+                    "an address such as https://huggingface.co, or no such variable"
                 ) from None
             if is_refusal(error):
                 raise CheckpointError(

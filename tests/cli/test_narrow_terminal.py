@@ -114,3 +114,7 @@ def test_the_speed_of_what_is_counted_in_bytes():
 def test_a_column_without_a_name_or_a_cell_is_not_called_left_out(terminal):
     output.print_table(["group", ""], [["00", ""], ["01", ""]])
     assert "left out" not in terminal.getvalue()
+
+
+def test_a_zero_has_no_sign():
+    assert [output.number(value) for value in (-0.0, 0.0, -1e-9)] == ["0", "0", "-1e-09"]

@@ -7,6 +7,7 @@ import normscope as ns
 from normscope.errors import UsageError
 from normscope.run import CheckpointRow, Run
 from normscope.theory.run_cards import run_cards
+from normscope.views.page.page import render
 from normscope.views.reports.several_runs import compared_page
 from tests.cli.calling import SMALL, call
 from tests.views.pages import figures
@@ -147,3 +148,25 @@ def test_every_kind_of_source_can_stand_beside_another(place, tmp_path):
 def test_too_many_runs_are_refused(place):
     with pytest.raises(UsageError, match="do not fit on one page"):
         page_of(place, *["a.db"] * 41)
+
+
+def test_an_exponent_whose_interval_is_wider_than_itself_is_not_shown(place, tmp_path):
+    steps = np.arange(1, 41)
+    noise = np.random.default_rng(3).normal(0, 0.4, len(steps))
+    for name, values in {"clear": 3 + steps**0.5, "unclear": 10 + 0.3 * np.log(steps) + noise}.items():
+        lines = [f"{s},{v}\n" for s, v in zip(steps, values, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("step,norm\n" + "".join(lines))
+    fits = [ns.fit_growth(tmp_path / f"{name}.csv") for name in ("clear", "unclear")]
+    assert [fit.exponent.tells for fit in fits] == [True, False]
+    page = page_of(tmp_path, "clear.csv", "unclear.csv")
+    shown, hidden = column(table(page, "runs"), "exponent")
+    assert shown.startswith("0.5") and hidden.startswith("not known (")
+    figure = next(f for f in page.figures if f.key == "run-exponents")
+    assert [trace["name"] for trace in figure.traces] == ["clear"] and "unclear" in figure.note
+
+
+def test_names_of_cells_may_go_on_in_the_next_line_and_stay_text(place, tmp_path):
+    for name in ("lr=1,<b>=2", "lr=2,<b>=2"):
+        (tmp_path / f"{name}.csv").write_text((place / "log.csv").read_text())
+    html = render(page_of(tmp_path, "lr=1,<b>=2.csv", "lr=2,<b>=2.csv"))
+    assert "<td>lr=1,<wbr>&lt;b&gt;=2</td>" in html

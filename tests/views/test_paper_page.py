@@ -486,6 +486,21 @@ def test_printing_shows_all_works_in_light(browser, written_paper):
 
 
 @pytest.mark.browser
+def test_the_network_is_painted_at_once_where_no_frame_follows_as_on_paper(browser, written_paper):
+    with PaperVisit(browser, written_paper, **DESKTOP) as visit:
+        painted = visit.page.evaluate(
+            """async () => {
+                 window.requestAnimationFrame = () => 0;
+                 document.querySelector("#picture").style.width = "400px";
+                 await new Promise((done) => setTimeout(done, 300));
+                 const canvas = document.querySelector("#picture canvas"), { width, height } = canvas;
+                 const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+                 return data.some((byte) => byte > 0); }"""
+        )
+        assert painted
+
+
+@pytest.mark.browser
 def test_without_scripts_the_table_has_every_work(browser, written_paper):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.anatomy import of_scope, scope_words
+from normscope.anatomy import of_scope
 from normscope.errors import SeriesError, UsageError
 from normscope.option_checks import check_kind
 from normscope.remarks import Finding, unsound_sentence
 from normscope.run import Run
 from normscope.table import Table, Tabular
+from normscope.theory.dynamics.budget_wording import budget_sentences
 from normscope.theory.dynamics.interval_sums import (
     IntervalSums,
     decay_of,
@@ -44,8 +45,6 @@ from normscope.theory.measures.series_sources import (
 )
 from normscope.theory.measures.time_series import reference
 from normscope.theory.measures.update_measures import UPDATE_MEASURES
-
-_MOSTLY, _HARDLY = 0.8, 0.3
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,7 +214,7 @@ def budget(
         intervals=_table(kept, decay),
         scope=scope,
     )
-    return replace(result, sentences=(*_sentences(result), *_course(kept)))
+    return replace(result, sentences=tuple(budget_sentences(result, kept)))
 
 
 def _decay(sums: IntervalSums, rates: Rates | Array | None, kept: IntervalSums) -> Array | None:
@@ -241,65 +240,3 @@ def _table(sums: IntervalSums, decay: NDArray[np.float64] | None) -> Table:
     if decay is not None:
         columns |= {"decay": decay, "gradient": columns["growth"] - decay}
     return Table({name: values.tolist() for name, values in columns.items()})
-
-
-def _sentences(result: NormBudget) -> list[str]:
-    when = f"since step {result.since:,}" if result.since else f"up to step {result.until:,}"
-    whole = scope_words(result.scope) if result.group == "total" else ""
-    sentences = [f"{whole[:1].upper() + whole[1:] or result.group}: {_split(result, when)}"]
-    if result.decay is not None and result.gradient is not None and result.gradient > 0:
-        share = -result.decay / result.gradient
-        sentences.append(
-            f"Weight decay took back {100 * share:.0f} % of what the gradients added to ρ² {when}."
-        )
-    return sentences
-
-
-def _course(sums: IntervalSums) -> list[str]:
-    """How the alignment changes over the run, if there are enough intervals to say."""
-    known = np.flatnonzero(np.isfinite(sums.alignment))
-    if len(known) < 8:
-        return []
-    alignment, steps = sums.alignment[known], sums.steps[known]
-    top = int(alignment.argmax())
-    ends = f"ends at {_signed(alignment[-1])}"
-    if 0 < top < len(known) - 1:
-        peak = f"rises from {_signed(alignment[0])} to {_signed(alignment[top])} at step {int(steps[top]):,}"
-        return [f"The alignment of updates with the parameters {peak}, then falls and {ends}."]
-    return [f"The alignment of updates with the parameters begins at {_signed(alignment[0])} and {ends}."]
-
-
-def _signed(value: float) -> str:
-    """An alignment with its sign, unless it rounds to zero."""
-    text = f"{value:+.3f}"
-    return text if float(text) else "0.000"
-
-
-def _split(result: NormBudget, when: str) -> str:
-    share = result.diffusive_share
-    angle = f"mean alignment {_signed(result.alignment)}"
-    if share is None:
-        return (
-            f"ρ² fell {when}: the radial part removed {-result.radial:.4g} and the diffusive part "
-            f"added {result.diffusive:.4g} ({angle})."
-        )
-    if share > 1.2:
-        return (
-            f"the diffusive part alone would have added {share:.1f} times the growth of ρ² {when}; "
-            f"the radial part, which weight decay makes negative, removed the rest ({angle})."
-        )
-    return f"{100 * share:.0f} % of the growth {when} is diffusive: {_regime(share)} ({angle})."
-
-
-def _regime(share: float) -> str:
-    if share >= _MOSTLY:
-        return (
-            "updates are nearly orthogonal to the parameters, the misaligned regime of "
-            "Merrill et al. (2021), which predicts √t"
-        )
-    if share <= _HARDLY:
-        return (
-            "updates point along the parameters, the aligned regime of Merrill et al. (2021), "
-            "which predicts growth faster than √t"
-        )
-    return "updates are partly aligned with the parameters, between the two regimes of Merrill et al. (2021)"

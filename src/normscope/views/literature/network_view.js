@@ -215,7 +215,7 @@ function networkView(data, box, tell) {
     picture.legend(pen(target), words, width, height + 30);
     return new Promise((done) => copy.toBlob(done, "image/png"));
   }
-  new ResizeObserver(measure).observe(box);
+  new ResizeObserver(() => { measure(); draw(); }).observe(box); // at once: paper has no next frame
   measure();
   arrange("force", true);
   return {

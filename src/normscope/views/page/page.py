@@ -100,7 +100,7 @@ def _spec(figure: FigureSpec) -> dict[str, Any]:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.globals |= {"section_help": section_help, "figure_help": figure_help}
-    environment.filters |= {"cell": _cell, "alignments": _alignments}
+    environment.filters |= {"cell": _cell, "broken": _broken, "alignments": _alignments}
     return environment
 
 
@@ -110,6 +110,11 @@ def _cell(value: Value) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return count(value)
     return "–" if value is None else str(value)
+
+
+def _broken(text: str) -> Markup:
+    """A cell that may go on in the next line after a comma, such as lr=0.01,weight_decay=0.1."""
+    return Markup(",<wbr>").join(text.split(","))
 
 
 def _alignments(table: TableSpec) -> list[str]:

@@ -63,9 +63,8 @@ def _summary(claims: Sequence[ClaimResult], questions: Sequence[ClaimResult]) ->
     found = []
     if claims:
         held, partly = _times("confirmed", claims), _times("confirmed in part", claims)
-        found.append(
-            f"Of {plural(len(claims), 'claim')} that were run, {held} hold as stated and {partly} in part."
-        )
+        run, verb = plural(len(claims), "claim"), "holds" if held == 1 else "hold"
+        found.append(f"Of {run} that were run, {held} {verb} as stated and {partly} in part.")
     if questions:
         held = _times("confirmed", questions)
         open_ones = plural(len(questions), "question")
@@ -115,7 +114,7 @@ def _overview_table(key: str, title: str, results: Sequence[ClaimResult]) -> Tab
             result.verdict,
             result.labels[result.headline],
             *(shown_estimate(getattr(result, column).get(result.headline)) for column in COLUMNS),
-            result.seeds,
+            result.seeds or None,
         )
         for result in results
     ]

@@ -139,22 +139,28 @@ def _tokens_note(cards: Sequence[RunCard]) -> str:
 
 
 def exponents_figure(cards: Sequence[RunCard]) -> FigureSpec | None:
-    """The free exponent of each run with its interval; None if none is known."""
-    known = [(i, card, found) for i, card in enumerate(cards) if (found := _exponent(card)) is not None]
+    """The free exponent of each run with its interval, if that is narrower than it; None if none is."""
+    found = [(i, card, _exponent(card)) for i, card in enumerate(cards)]
+    known = [(i, card, p) for i, card, p in found if p is not None and p.tells]
     if not known:
         return None
     traces = [_exponent_point(*each) for each in known]
-    without = [printable(card.name) for card in cards if _exponent(card) is None]
-    note = f"No exponent can be given for {', '.join(without)}." if without else ""
+    wide = [printable(card.name) for _, card, p in found if p is not None and not p.tells]
+    without = [printable(card.name) for _, card, p in found if p is None]
+    notes = ["Bars are 95 % intervals."]
+    if wide:
+        notes.append(f"Not drawn, because its interval is wider than the exponent: {', '.join(wide)}.")
+    if without:
+        notes.append(f"No exponent can be given for {', '.join(without)}.")
     layout = {
         "xaxis": {"type": "category", "title": {"text": "run"}},
         "yaxis": {"title": {"text": EXPONENT_AXIS}},
     }
-    values = sorted(found.value for *_, found in known)
+    values = sorted(p.value for *_, p in known)
     title = f"The exponents of growth are between {number(values[0], 3)} and {number(values[-1], 3)}"
     if len(values) == 1:
         title = f"The exponent of growth of {printable(known[0][1].name)} is {number(values[0], 3)}"
-    return FigureSpec("run-exponents", title, traces, layout, f"Bars are 95 % intervals. {note}".strip(), 320)
+    return FigureSpec("run-exponents", title, traces, layout, " ".join(notes), 320)
 
 
 def _exponent(card: RunCard) -> Interval | None:

@@ -47,18 +47,23 @@ def _steps(card: RunCard) -> str:
 
 
 def _note() -> str:
-    return "The exponent is p in a·tᵖ + b with its 95 % interval. A dash: not known, or not recorded."
+    return (
+        "The exponent is p in a·tᵖ + b with its 95 % interval, and not known where that is wider than p. "
+        "A dash: not recorded, or nothing to give."
+    )
 
 
 def _growth(card: RunCard) -> str | None:
     first = float(card.norms.values[0])
-    return f"× {number(float(card.norms.values[-1]) / first, 4)}" if first > 0 else None
+    return f"×\N{NO-BREAK SPACE}{number(float(card.norms.values[-1]) / first, 4)}" if first > 0 else None
 
 
 def _exponent(card: RunCard) -> str | None:
     if card.fit is None or card.fit.exponent is None:
         return None
     found = card.fit.exponent
+    if not found.tells:
+        return f"not known ({found.low:.{found.digits}f} to {found.high:.{found.digits}f})"
     value, low, high = (f"{end:.{found.digits}f}" for end in (found.value, found.low, found.high))
     return f"{value} ({low} to {high})"
 
@@ -80,7 +85,7 @@ def _ends(found: tuple[float, float] | None) -> str | None:
     if found is None:
         return None
     low, high = found
-    return number(low, 4) if low == high else f"{number(low, 4)} to {number(high, 4)}"
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _soundness(card: RunCard) -> str | None:

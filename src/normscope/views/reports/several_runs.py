@@ -128,7 +128,7 @@ def _summary(cards: Sequence[RunCard]) -> list[str]:
         named = joined([f"{printable(card.name)} ({card.fit.best})" for card in claimed if card.fit])
         sentences.append(f"One law can be claimed for {named}; for the others it cannot.")
     else:
-        sentences.append("One law can be claimed for none of them.")
+        sentences.append("No law can be claimed for any of them.")
     return sentences
 
 

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -158,6 +159,48 @@ def test_a_page_rests_before_it_is_made_again(tmp_path, monkeypatch):
         training.steps(3)
     training.monitor.close()
     assert stamps[0] == stamps[1] and len(set(stamps)) == 3
+
+
+@pytest.mark.browser
+def test_a_page_that_takes_long_is_announced_and_fills_by_itself(tmp_path, browser, monkeypatch):
+    training = Training(tmp_path / "run.db")
+    training.steps(20)
+    training.monitor.close()
+    monkeypatch.setattr(served_pages, "PATIENCE", 0.0)
+    page_of = served_pages._page
+    may_go_on = threading.Event()
+    monkeypatch.setattr(served_pages, "_page", lambda run: may_go_on.wait(60) and page_of(run))
+    pages = ServedPages(tmp_path)
+    with running(pages.answer) as server:
+        page = browser.new_page()
+        page.goto(f"{server.address}run/run.db/")
+        page.wait_for_selector("text=Reading run.db")
+        until(page, "typeof renewPage === 'function'")
+        assert page.locator("body[data-drawn=yes]").count() == 0  # there is nothing to look at yet
+        may_go_on.set()
+        page.wait_for_selector("body[data-drawn=yes]", timeout=60_000)
+        assert page.locator("text=Reading run.db").count() == 0
+        assert page.locator("[data-figure$=growth]").count() == 1
+        page.close()
+    first, again = (pages.answer("run/run.db/", {}).body for _ in range(2))
+    assert first == again and b"Reading run.db" not in first
+
+
+def test_a_page_that_could_not_be_made_is_tried_again(tmp_path, monkeypatch):
+    ns.Run.create(tmp_path / "run.db").close()
+    problems = [OSError("the disk is gone")]
+    page_of = served_pages._page
+
+    def fails_once(run):
+        if problems:
+            raise problems.pop()
+        return page_of(run)
+
+    monkeypatch.setattr(served_pages, "_page", fails_once)
+    pages = ServedPages(tmp_path)
+    with pytest.raises(OSError, match="the disk is gone"):
+        pages.answer("run/run.db/now", {})
+    assert pages.answer("run/run.db/now", {}).status == 200
 
 
 def test_a_file_that_is_no_run_file_is_refused(tmp_path):

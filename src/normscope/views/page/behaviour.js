@@ -179,6 +179,7 @@
     for (const figure of all) figure.stale = true;
     const first = all.filter(onScreen);
     for (const figure of first.length ? first : all.slice(0, 1)) await paint(figure);
+    if (document.querySelector("main[data-pending]")) return; // the page itself comes later (serving/follow.js)
     performance.mark("ready");
     for (const figure of all) watcher.observe(figure);
     for (const figure of all) {

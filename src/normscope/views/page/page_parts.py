@@ -183,6 +183,8 @@ class Page:
     provenance: Mapping[str, str] = field(default_factory=dict)
     home: str = ""
     """Of a served page: the address of the overview."""
+    pending: bool = False
+    """Whether it only stands for a page that is being made."""
 
     @property
     def figures(self) -> list[FigureSpec]:

@@ -70,11 +70,11 @@ class _Request(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """PageAnswer a request."""
+        """Answer a request."""
         self._send(self._answer())
 
     def do_HEAD(self) -> None:
-        """PageAnswer with the headers alone."""
+        """Answer with the headers alone."""
         self._send(self._answer())
 
     def log_message(self, format: str, *args: object) -> None:
@@ -100,7 +100,7 @@ class _Request(BaseHTTPRequestHandler):
     def _send(self, answer: PageAnswer) -> None:
         body = answer.body
         zipped = len(body) >= SMALLEST_ZIPPED and "gzip" in self.headers.get("Accept-Encoding", "")
-        body = gzip.compress(body, 5, mtime=0) if zipped else body
+        body = gzip.compress(body, 1, mtime=0) if zipped else body
         self.send_response(answer.status)
         kept = {"Cache-Control": "private, max-age=31536000, immutable"} if answer.kept else {}
         for name, value in (HEADERS | kept).items():

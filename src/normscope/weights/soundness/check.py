@@ -10,9 +10,11 @@ from normscope.checkpoints.series.series import Entry
 from normscope.remarks import Finding
 from normscope.run import Run
 from normscope.weights.soundness.breaks import find_breaks
+from normscope.weights.soundness.findings import Array
 from normscope.weights.soundness.headers import find_in_headers, header_of
 from normscope.weights.soundness.kept_pairs import keep_pairs, kept_pairs
 from normscope.weights.soundness.pairs import PairTable
+from normscope.weights.soundness.pieces import in_pieces
 from normscope.weights.soundness.samples import cheap_to_sample, sampled_table
 from normscope.weights.soundness.spacing import learn_spacing
 from normscope.weights.soundness.tensor_checks import (
@@ -87,9 +89,19 @@ def check_sums(
     table = kept_pairs(run, stage, files, part.judged)
     if table is None or len(table) != len(files):
         opened = [checkpoints[i] for i in part.rows] if checkpoints else ()
-        table = _sample(run, stage, files, part, opened, cheaply) or part.table()
+        table = _sample(run, stage, files, part, opened, cheaply)
+    if table is not None:
+        return [*found, *_breaks(table, part.sumsq, copies)]
+    for piece in in_pieces(part, MOST_COMPARED):
+        breaks = _breaks(piece.part.table(), part.sumsq[piece.places], copies)
+        found += [finding for finding in breaks if piece.speaks_about(finding)]
+    return found
+
+
+def _breaks(table: PairTable, sumsq: Array, copies: set[int]) -> list[Finding]:
+    """Findings about the way from checkpoint to checkpoint, each of equal ones once."""
     once = [i for i, step in enumerate(table.steps.tolist()) if step not in copies]
-    return [*found, *find_breaks(table.only(once), part.sumsq[once])]
+    return find_breaks(table.only(once), sumsq[once])
 
 
 def _sample(

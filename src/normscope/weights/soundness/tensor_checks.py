@@ -102,10 +102,11 @@ class FinitePart:
     @cached_property
     def judged(self) -> dict[str, int]:
         """The tensors that direction is judged on, with their sizes: matrices that move, or all that do."""
-        return {self.sums.tensors[i].name: self.sums.tensors[i].numel for i in self._judged_columns}
+        return {self.sums.tensors[i].name: self.sums.tensors[i].numel for i in self.judged_columns}
 
     @cached_property
-    def _judged_columns(self) -> NDArray[np.intp]:
+    def judged_columns(self) -> NDArray[np.intp]:
+        """The places of these tensors among those of the sums."""
         moves = np.ptp(self.sums.sumsq[self.rows], axis=0) > 0
         moves |= np.nan_to_num(self._from_previous(self.sums.sumsq_delta)).sum(axis=0) > 0
         matrix = np.array([sum(size > 1 for size in tensor.shape) > 1 for tensor in self.sums.tensors])
@@ -124,7 +125,7 @@ class FinitePart:
 
     def table(self) -> PairTable:
         """The comparison of neighbours, and of each checkpoint with the first; NaN for all other pairs."""
-        n, judged = len(self.rows), self._judged_columns
+        n, judged = len(self.rows), self.judged_columns
         sumsq = self.sums.sumsq[self.rows][:, judged]
         dot, delta = (
             self._from_previous(values)[:, judged] for values in (self.sums.dot, self.sums.sumsq_delta)

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -151,7 +152,9 @@ class Run:
 
         An existing row keeps its other columns: gradients come only from a live module.
         """
-        self._change_many(run_schema.UPSERT_SUMS, rows)
+        left = iter(rows)
+        while chunk := list(islice(left, run_schema.SUMS_AT_ONCE)):
+            self._change(run_schema.upsert_sums(len(chunk)), list(chain.from_iterable(chunk)))
 
     def write_live(self, stage: str, rows: NDArray[Any]) -> None:
         """Write records of a monitor, [rows, LIVE_COLUMNS]; NaN is stored as NULL.
@@ -167,10 +170,14 @@ class Run:
         """Store one provenance entry as JSON."""
         self._change("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, json.dumps(value)))
 
+    def add_tensors(self, rows: Iterable[TensorRow]) -> None:
+        """Insert tensors, or update everything but their ids."""
+        values = (tuple((vars(row) | {"shape": json.dumps(list(row.shape))}).values()) for row in rows)
+        self._change_many("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
+
     def add_tensor(self, row: TensorRow) -> None:
         """Insert a tensor, or update everything but its id."""
-        values = vars(row) | {"shape": json.dumps(list(row.shape))}
-        self._change("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", tuple(values.values()))
+        self.add_tensors([row])
 
     def set_skipped(self, reasons: Iterable[tuple[str, str]]) -> None:
         """Record the names that are not measured, each with the reason."""

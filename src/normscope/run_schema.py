@@ -157,16 +157,12 @@ LIVE_COLUMNS = (*KEY, *SUMS, *APPLIED)
 """What a monitor writes, in the order of `Run.write_live`."""
 AT_ONCE = 64
 """Rows in one statement of a monitor. SQLite's thread then runs 100 µs without Python's lock."""
+SUMS_AT_ONCE = 500
+"""Rows in one statement of a scan: between two, its threads may keep Python's lock for 5 ms."""
 SAME = 2e-5
 """How far two sums of the same squares may differ, relatively."""
 
 _COLUMNS = f"stage, {', '.join((*KEY, *SUMS))}"
-UPSERT_SUMS = (
-    f"INSERT INTO weight({_COLUMNS}, origin) VALUES({','.join('?' * 10)}, {SCAN}) ON CONFLICT DO UPDATE "
-    f"SET {', '.join(f'{name} = excluded.{name}' for name in SUMS)}, origin = {ORIGIN} | {SCAN}"
-)
-"""Write the sums of a scan; an existing row keeps what only a monitor writes."""
-
 STAGES = """
 WITH RECURSIVE found(stage) AS (
     SELECT min(stage) FROM weight
@@ -178,6 +174,16 @@ SELECT stage FROM found WHERE stage IS NOT NULL ORDER BY stage
 
 CLEAR_APPLIED = f"{', '.join(f'{name} = NULL' for name in APPLIED)}, origin = {SCAN}"
 """The assignments that make a row of both one of the scan alone."""
+
+
+@cache
+def upsert_sums(rows: int) -> str:
+    """The statement that writes this many rows of a scan; old rows keep what only a monitor writes."""
+    row = f"({','.join('?' * 10)},{SCAN})"
+    return (
+        f"INSERT INTO weight({_COLUMNS}, origin) VALUES{','.join([row] * rows)} ON CONFLICT DO UPDATE "
+        f"SET {', '.join(f'{name} = excluded.{name}' for name in SUMS)}, origin = {ORIGIN} | {SCAN}"
+    )
 
 
 @cache

@@ -296,7 +296,7 @@ BLOCKING_SCAN = """
 import sys
 from normscope.run import Run
 from normscope.weights.scan import measuring, scan as module
-measuring.FLUSH_SECONDS = -1  # every finished tensor is written at once
+measuring.FLUSH_SECONDS, measuring.TINY = -1, 0  # every finished tensor is written at once
 def block_in_the_middle(done, total, note):
     with Run(sys.argv[2]) as run:
         if run.query("SELECT count(DISTINCT tensor) FROM weight")[0][0] >= 5:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -76,15 +75,21 @@ def open_checked(opener: Callable[[], Checkpoint], where: str) -> Checkpoint:
     return checkpoint
 
 
-@contextmanager
-def reading(where: str) -> Iterator[None]:
+class reading:  # noqa: N801 (used like a function; a generator would take three times as long)
     """Turn what a parser raises into an error of ours that names the file."""
-    try:
-        yield
-    except NormscopeError:
-        raise
-    except Exception as error:
-        raise unreadable(where, error) from error
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Nothing is needed."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the error of ours in place of another one."""
+        if isinstance(error, Exception) and not isinstance(error, NormscopeError):
+            raise unreadable(self._where, error) from error
 
 
 def unreadable(where: str, error: Exception) -> NormscopeError:

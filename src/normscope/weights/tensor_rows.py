@@ -42,8 +42,7 @@ def add_tensors(
     parts of names that the checkpoint keeps apart as networks of their own.
     """
     rows = tensor_rows(tensors, tied_to, {row.name: row.id for row in run.tensors()}, apart)
-    for row in rows:
-        run.add_tensor(row)
+    run.add_tensors(rows)
     return rows
 
 

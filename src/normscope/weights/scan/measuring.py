@@ -1,7 +1,8 @@
 """Walk the parts of a series, by threads or on an engine, and write tensors as they are finished.
 
-Threads get one part at a time. An engine gets batches: a large part, or neighbouring small tensors, which are
-read together. It receives places and names, and a few sums per row come back; only this process writes.
+Threads get one part at a time, or several tiny ones. An engine gets batches: a large part, or neighbouring
+small tensors, which are read together. It receives places and names, and a few sums per row come back; only
+this process writes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from concurrent.futures import (
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import chain
 
 from normscope.checkpoints.base import Checkpoint
 from normscope.engines.engine import (
@@ -46,6 +48,8 @@ AHEAD = 8  # batches handed out per worker: enough to keep it busy, few enough t
 OPEN = 1024  # checkpoints that a worker process keeps open
 TOGETHER = 1 << 22
 """Bytes of each checkpoint that small tensors fill before they are a batch, at most."""
+TINY = 1 << 18
+"""Bytes that a thread takes at once, if they are many parts: handing out one takes longer than 10 kB do."""
 EACH = 4  # batches per worker, at least: a worker that is slow or dies delays little
 
 Work = tuple[TensorTask, Part]
@@ -83,7 +87,8 @@ def measure(
 def _threads(workers: int) -> Iterator[Submission]:
     threads = ThreadPoolExecutor(workers, thread_name_prefix="normscope")
     try:
-        yield Submission(lambda batch: threads.submit(_walk_here, batch), _singly, workers * AHEAD)
+        most = workers * AHEAD
+        yield Submission(lambda batch: threads.submit(_walk_here, batch), _tiny_ones_together, most)
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -92,9 +97,18 @@ def _walk_here(batch: Sequence[Work]) -> BatchSums:
     return BatchSums([walk(part, task.stage.checkpoints) for task, part in batch])
 
 
-def _singly(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
+def _tiny_ones_together(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
+    """The parts in order, one by one unless they are tiny."""
+    batch: list[Work] = []
+    size = 0
     for work in works:
-        yield (work,)
+        if batch and size + work[1].nbytes > TINY:
+            yield batch
+            batch, size = [], 0
+        batch.append(work)
+        size += work[1].nbytes
+    if batch:
+        yield batch
 
 
 # -- on an engine ----------------------------------------------------------------------
@@ -231,9 +245,10 @@ class _Gathering:
     def _flush(self) -> None:
         if self._finished:
             with self._run.transaction():
-                for task in self._finished:
-                    rows = task.stage.recheck.to_write(self._run, list(task.tuples()))
-                    self._run.write_sums(rows)
+                kept = [
+                    task.stage.recheck.to_write(self._run, list(task.tuples())) for task in self._finished
+                ]
+                self._run.write_sums(chain.from_iterable(kept))
             self._finished.clear()
         self._flushed = time.monotonic()
 

@@ -85,7 +85,7 @@ def distances(states: States, start: int, steps: Sequence[int]) -> list[float]:
 
 
 def rounding(states: States) -> float:
-    """Twice what a distance is off, as documented: about 1e-4·‖θ‖. Instruction sets add up in other orders."""
+    """Twice what a distance may be off, as documented. Each instruction set adds up in another order."""
     return 2e-4 * float(sum(t.double().square().sum() for t in states[0].values()) ** 0.5)
 
 

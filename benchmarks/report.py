@@ -42,7 +42,9 @@ def large_run(path, layers=200, checkpoints=1000):
     norms = 5 + np.cumsum(np.random.default_rng(0).random((checkpoints, layers)), axis=0)
     with Run.create(path) as run, run.transaction():
         for layer in range(layers):
-            run.add_tensor(TensorRow(layer, f"layers.{layer}.w", "model", layer, "q", (2, 2), "float32", 4))
+            run.add_tensors(
+                [TensorRow(layer, f"layers.{layer}.w", "model", layer, "q", (2, 2), "float32", 4)]
+            )
         run.write(
             WeightRow(100 * step, 100 * (step - 1) if step else -1, layer, norms[step, layer], 0.0, 0.5)
             for step in range(checkpoints)

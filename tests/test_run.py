@@ -40,7 +40,7 @@ def path(tmp_path):
 
 def fill(path):
     with Run.create(path) as run, run.transaction():
-        run.add_tensor(TENSOR)
+        run.add_tensors([TENSOR])
         run.write(ROWS)
         run.set_meta("command", ["normscope", "scan"])
         run.set_artifact("attention", "0/h.0/3", {"tokens": ["a"]})

@@ -175,10 +175,6 @@ class Run:
         values = (tuple((vars(row) | {"shape": json.dumps(list(row.shape))}).values()) for row in rows)
         self._change_many("INSERT OR REPLACE INTO tensor VALUES(?,?,?,?,?,?,?,?,?)", values)
 
-    def add_tensor(self, row: TensorRow) -> None:
-        """Insert a tensor, or update everything but its id."""
-        self.add_tensors([row])
-
     def set_skipped(self, reasons: Iterable[tuple[str, str]]) -> None:
         """Record the names that are not measured, each with the reason."""
         self._change_many("INSERT OR REPLACE INTO skipped VALUES(?, ?)", reasons)

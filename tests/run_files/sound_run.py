@@ -40,7 +40,7 @@ def write_sound(path: Path) -> None:
     """Write it; the norm grows like the square root of the step."""
     with Run.create(path) as run, run.transaction():
         for i, name in enumerate(NAMES):
-            run.add_tensor(TensorRow(i, name, "model", i // 2, "qkv", (4, 12), "float32", 48))
+            run.add_tensors([TensorRow(i, name, "model", i // 2, "qkv", (4, 12), "float32", 48)])
             for previous, step in zip([NO_PREVIOUS, *STEPS], STEPS, strict=False):
                 known = step > 0
                 delta = 0.5 if known else None

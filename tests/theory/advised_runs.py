@@ -40,7 +40,7 @@ def record(path, how):
         run.set_meta("source", "live training")
         for layer in range(how.layers):
             name = f"h.{layer}.mlp.c_fc.weight"
-            run.add_tensor(TensorRow(layer, name, "decoder", layer, "mlp-in", (SIZE,), "F32", SIZE))
+            run.add_tensors([TensorRow(layer, name, "decoder", layer, "mlp-in", (SIZE,), "F32", SIZE)])
             run.write([OptimizerRow(1, layer, how.kind, how.momentum, how.coupled)])
             run.write(_rows(how, layer, rng))
         if how.loss is not None:

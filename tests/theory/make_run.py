@@ -27,7 +27,7 @@ def make_run(path, steps=tuple(range(0, 3000, 100)), exponents=(0.5, 0.5, 0.5, 0
     with Run.create(path) as run, run.transaction():
         run.write(CheckpointRow(step, f"step{step}", "made") for step in steps)
         for i, (name, place) in enumerate(NAMES.items()):
-            run.add_tensor(TensorRow(i, prefix + name, *place, (20, 20), "F32", 400))
+            run.add_tensors([TensorRow(i, prefix + name, *place, (20, 20), "F32", 400)])
             run.write(rows(steps, series[i], i))
     return series
 

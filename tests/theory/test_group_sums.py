@@ -24,8 +24,8 @@ def random_run(path, seed):
     with Run.create(path) as run, run.transaction():
         for i in range(9):
             shape, tied = ((4, 4) if i % 4 != 2 else (4,)), (0 if i == 8 else None)
-            run.add_tensor(
-                TensorRow(i, f"h.{i // 3}.t{i}", "model", i // 3, ROLES[i % 4], shape, "F32", 16, tied)
+            run.add_tensors(
+                [TensorRow(i, f"h.{i // 3}.t{i}", "model", i // 3, ROLES[i % 4], shape, "F32", 16, tied)]
             )
         for stage in STAGES if seed % 2 else STAGES[:1]:
             saved = sorted(
@@ -172,7 +172,7 @@ def many_rows(tmp_path_factory):
     with Run.create(path) as run, run.transaction():
         run.write(CheckpointRow(step, f"s{step}", "made") for step in steps)
         for i in range(100):
-            run.add_tensor(TensorRow(i, f"h.{i}.mlp.c_fc.weight", "model", i, "mlp in", (2, 2), "F32", 4))
+            run.add_tensors([TensorRow(i, f"h.{i}.mlp.c_fc.weight", "model", i, "mlp in", (2, 2), "F32", 4)])
             run.write_sums(("", s, s - 1, i, 1.0 + s, 0.2, 0.3, 1.0, 1.0, 0) for s in steps)
     return path
 

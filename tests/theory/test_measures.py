@@ -90,7 +90,7 @@ def test_groups_are_named_by_the_anatomy(run):
 def test_layers_are_ordered_by_number(tmp_path):
     with Run.create(tmp_path / "deep.db") as run, run.transaction():
         for layer in (100, 11, 2):
-            run.add_tensor(TensorRow(layer, f"h.{layer}.x", "model", layer, "other", (1,), "float32", 1))
+            run.add_tensors([TensorRow(layer, f"h.{layer}.x", "model", layer, "other", (1,), "float32", 1)])
             run.write([WeightRow(0, -1, layer, 1.0)])
     with Run(tmp_path / "deep.db") as run:
         assert group(run, by="layer").groups == ("02", "11", "100")
@@ -138,7 +138,7 @@ def test_a_long_table_of_any_source(tmp_path):
 def live_run(path, steps):
     """One-step updates only, as a monitor writes them: no row for the step before."""
     with Run.create(path) as run, run.transaction():
-        run.add_tensor(TensorRow(1, "h.0.mlp.c_fc.weight", "model", 0, "mlp in", (2,), "float32", 2))
+        run.add_tensors([TensorRow(1, "h.0.mlp.c_fc.weight", "model", 0, "mlp in", (2,), "float32", 2)])
         run.write(WeightRow(step, step - 1, 1, 4.0, 0.5, 1.0) for step in steps)
     return Run(path)
 

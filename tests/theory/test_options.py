@@ -143,7 +143,7 @@ def test_scope_changes_a_run_with_embeddings(tmp_path):
     with Run.create(tmp_path / "run.db") as run, run.transaction():
         run.write(CheckpointRow(step, str(step), "made") for step in (0, 10))
         for i, role in enumerate(("mlp in", "embedding")):
-            run.add_tensor(TensorRow(i, f"w{i}", "model", 0, role, (2,), "F32", 2))
+            run.add_tensors([TensorRow(i, f"w{i}", "model", 0, role, (2,), "F32", 2)])
             run.write([WeightRow(0, -1, i, 4.0), WeightRow(10, 0, i, 9.0, 2.0, 1.0)])
     body, everything = (series(tmp_path / "run.db", scope=scope)[0] for scope in (None, "all"))
     np.testing.assert_allclose(everything.values, np.sqrt(2) * body.values)

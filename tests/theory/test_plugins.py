@@ -133,8 +133,8 @@ def test_a_measure_of_embeddings_alone_has_nothing_in_the_body(tmp_path):
     """The scope is that of the model, not of the tensors that the plugin happened to measure."""
     path = tmp_path / "run.db"
     with Run.create(path) as run, run.transaction():
-        run.add_tensor(TensorRow(1, "wte.weight", "model", None, "embedding", (4, 4), "float32", 16))
-        run.add_tensor(TensorRow(2, "h.0.mlp.weight", "model", 0, "mlp in", (4, 4), "float32", 16))
+        run.add_tensors([TensorRow(1, "wte.weight", "model", None, "embedding", (4, 4), "float32", 16)])
+        run.add_tensors([TensorRow(2, "h.0.mlp.weight", "model", 0, "mlp in", (4, 4), "float32", 16)])
         run.write([WeightRow(step, -1, tensor, 1.0) for step in (0, 1) for tensor in (1, 2)])
         run.write([MeasureRow(step, 1, "rank", 2.0) for step in (0, 1)])
     with pytest.raises(NormscopeError):

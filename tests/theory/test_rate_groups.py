@@ -20,7 +20,7 @@ def live(path, rates, stage=""):
     """A run with one tensor per entry of `rates`, which gives (lr, weight decay) at a step."""
     with Run.create(path) as run, run.transaction():
         for i, rate in enumerate(rates):
-            run.add_tensor(TensorRow(i, f"h.{i}.mlp.up.weight", "model", i, "mlp in", (2, 2), "F32", 4))
+            run.add_tensors([TensorRow(i, f"h.{i}.mlp.up.weight", "model", i, "mlp in", (2, 2), "F32", 4)])
             for step in STEPS:
                 lr, decay = rate(step) if step else (None, None)
                 sums = (1.0 + i + step, 0.25, 0.5) if step else (1.0 + i, None, None)

@@ -21,6 +21,6 @@ def write_embeddings_only(path, steps=(0, 10, 20, 30)):
     with Run.create(path) as run, run.transaction():
         run.write(CheckpointRow(step, f"step{step}", "made") for step in steps)
         for i, role in enumerate(("embedding", "head")):
-            run.add_tensor(TensorRow(i, f"{role}.weight", "model", None, role, (3, 3), "float32", 9))
+            run.add_tensors([TensorRow(i, f"{role}.weight", "model", None, role, (3, 3), "float32", 9)])
             run.write(WeightRow(step, NO_PREVIOUS, i, 2.0 + step**0.5) for step in steps)
     return path

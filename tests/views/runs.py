@@ -84,8 +84,8 @@ def write_walk(path, steps, layers=12, stage="", seed=0, pull=0.0):
         )
         for i, (name, place, shape, states) in enumerate(walk(steps, layers, seed, pull)):
             size = int(np.prod(shape))
-            run.add_tensor(
-                TensorRow(i, name, place.component, place.layer, place.role, shape, "float32", size)
+            run.add_tensors(
+                [TensorRow(i, name, place.component, place.layer, place.role, shape, "float32", size)]
             )
             run.write(rows(i, states, steps, stage))
         for step in steps:

@@ -104,7 +104,7 @@ def nasty_run(tmp_path_factory):
     """Two stages whose every name tries to be markup."""
     path = tmp_path_factory.mktemp("nasty") / "nasty.db"
     with Run.create(path) as run, run.transaction():
-        run.add_tensor(TensorRow(0, NASTY, "model", 0, "<i>role</i>", (2,), NASTY, 2))
+        run.add_tensors([TensorRow(0, NASTY, "model", 0, "<i>role</i>", (2,), NASTY, 2)])
         for stage in (NASTY, "second"):
             run.write([WeightRow(step, -1, 0, float(step + 1), stage=stage) for step in range(5)])
         run.set_meta("source", NASTY)

@@ -40,7 +40,7 @@ def test_parquet(path, tmp_path):
 
 def test_a_name_that_looks_like_a_formula_is_quoted(tmp_path):
     with Run.create(tmp_path / "run.db") as run, run.transaction():
-        run.add_tensor(TensorRow(1, "=1+1", "model", 0, "other", (2,), "float32", 2))
+        run.add_tensors([TensorRow(1, "=1+1", "model", 0, "other", (2,), "float32", 2)])
         run.write([WeightRow(0, -1, 1, 4.0)])
     export(tmp_path / "run.db", tmp_path / "w.csv")
     assert "'=1+1" in (tmp_path / "w.csv").read_text()

@@ -141,7 +141,7 @@ def test_each_stage_has_its_own_part(tmp_path):
 def test_nan_in_the_weights_is_reported(tmp_path):
     run = tmp_path / "nan.db"
     with Run.create(run) as db, db.transaction():
-        db.add_tensor(TensorRow(0, "w", "model", None, "other", (2,), "float32", 2))
+        db.add_tensors([TensorRow(0, "w", "model", None, "other", (2,), "float32", 2)])
         db.write([WeightRow(step, -1, 0, 1.0 + step, nonfinite=3 * (step == 2)) for step in range(4)])
     assert "NaN or infinite" in report(run, tmp_path / "nan.html").read_text("utf-8")
 
@@ -165,7 +165,9 @@ def test_a_large_run_stays_small(tmp_path, steps):
     norms = 5 + np.cumsum(np.random.default_rng(0).random((steps, layers)), axis=0)
     with Run.create(tmp_path / "large.db") as run, run.transaction():
         for layer in range(layers):
-            run.add_tensor(TensorRow(layer, f"layers.{layer}.w", "model", layer, "other", (4,), "float32", 4))
+            run.add_tensors(
+                [TensorRow(layer, f"layers.{layer}.w", "model", layer, "other", (4,), "float32", 4)]
+            )
         run.write(
             WeightRow(step, step - 1, layer, norms[step, layer], 0.0, 0.5)
             for step in range(steps)

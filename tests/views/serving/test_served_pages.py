@@ -14,7 +14,8 @@ import normscope as ns
 from normscope.errors import MissingRunFile, UsageError
 from normscope.views.serving import served_pages
 from normscope.views.serving.served_pages import ServedPages, open_server
-from normscope.views.serving.served_runs import served_runs
+from normscope.views.serving.served_runs import counted, served_runs
+from tests.lab.at_once import AtOnce
 from tests.views.serving.running import running
 
 
@@ -129,6 +130,22 @@ def test_runs_are_called_like_the_folders_they_are_in(tmp_path):
     assert list(served_runs(tmp_path).runs) == ["a", "a/b", "c/other.db", "run.db"]
     with pytest.raises(MissingRunFile, match="missing"):
         served_runs(tmp_path / "missing")
+
+
+def test_a_sweep_and_its_cells_are_in_the_overview(tmp_path):
+    base = ns.TrainConfig(ns.ModelConfig(d_model=8, n_layers=1, n_heads=1, d_ff=8), steps=8, batch=2)
+    ns.sweep(ns.SweepConfig(base, [{"lr": 0.01}, {"lr": 0.02}]), tmp_path / "grid", engine=AtOnce())
+    pages = ServedPages(tmp_path)
+    assert counted(pages.found.runs.values()) == "2 runs and 1 sweep"
+    page = pages._overview()
+    (table,) = page.stages[0].sections[-1].tables
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["grid (sweep)"]["newest alarm, or state"] == "2 cells: 2 done"
+    assert not page.warnings
+    cells = [row for name, row in rows.items() if name.startswith("grid/")]
+    assert [(row["step"], row["counted"]) for row in cells] == [(8, "the body")] * 2
+    html = pages.answer("run/grid (sweep)/now", {}).body
+    assert b"Every cell finished." in html and b"Shown: the norm of the body" in html
 
 
 def test_an_unchanged_run_is_not_sent_again_and_a_run_file_is_never_written(tmp_path):

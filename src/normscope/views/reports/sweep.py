@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from normscope.anatomy import of_scope
 from normscope.errors import RunFileError
@@ -20,36 +21,56 @@ from normscope.views.figures.sweep.sweep_map import READING, grids, is_map, repo
 from normscope.views.page.formatting import number, plural
 from normscope.views.page.page import provenance
 from normscope.views.page.page_parts import Page, Section, SectionPart, Stage, TableSpec
+from normscope.views.reports.first_screen import scope_sentence
 from normscope.words import joined, printable
 
 MOST_MAPS = 6
 
 
+def read_cells(folder: Path) -> tuple[list[Cell], dict[str, Any]]:
+    """The documents of the cells of a sweep, and how it was made."""
+    with Run(folder / SWEEP_FILE) as run:
+        return list(run.artifacts("cell").values()), run.meta
+
+
 def sweep_page(folder: Path, written: Mapping[str, str]) -> Page:
     """The page of a sweep, finished or not."""
-    with Run(folder / SWEEP_FILE) as run:
-        found: list[Cell] = list(run.artifacts("cell").values())
-        meta = run.meta
+    found, meta = read_cells(folder)
     if not found:
         raise RunFileError(
             f"{folder} contains a sweep without a finished cell: run the sweep again to continue it"
         )
+    first = Stage(
+        "",
+        _summary(found),
+        [],
+        [_maps(found), _table(found)],
+        scope=scope_sentence(sweep_scope(found)),
+        soundness=_soundness(found),
+    )
     return Page(
         title="Learning rate, weight decay and the norm" if is_map(found) else "A sweep",
         subject=printable(folder.resolve().name),
-        subtitle=_subtitle(found),
-        stages=[Stage("", _summary(found), [], [_maps(found), _table(found)])],
+        subtitle=cells_in_words(found),
+        stages=[first],
         closing=[],
         warnings=[],
         provenance=provenance(meta, **written),
     )
 
 
-def _subtitle(found: Sequence[Cell]) -> str:
+def cells_in_words(found: Sequence[Cell]) -> str:
+    """How many cells there are, and what became of them: "6 cells: 5 done and 1 failed"."""
     counts = Counter(cell["status"] for cell in found)
     return (
         f"{plural(len(found), 'cell')}: {joined(f'{number} {status}' for status, number in counts.items())}"
     )
+
+
+def _soundness(found: Sequence[Cell]) -> str:
+    done = sum(cell["status"] == "done" for cell in found)
+    which = "Every cell" if done == len(found) else f"{done} of {plural(len(found), 'cell')}"
+    return f"{which} finished. The norms were recorded while the cells trained; no checkpoints were audited."
 
 
 def _summary(found: Sequence[Cell]) -> list[str]:

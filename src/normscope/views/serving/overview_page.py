@@ -14,23 +14,25 @@ from normscope.views.page import palette
 from normscope.views.page.formatting import label, plural, points_to_draw
 from normscope.views.page.page_parts import FigureSpec, Page, Section, Stage, TableSpec, Trace
 from normscope.views.serving.run_overview import RunOverview
+from normscope.views.serving.served_runs import counted
 from normscope.words import printable
 
 MOST_CURVES = 40
 MOST_ALARMS = 50
 ALARM_COLUMNS = ("run", "step", "severity", "kind", "what was seen")
-COLUMNS = ("run", "step", "norm", "counted", "loss", "alarms", "newest alarm")
+COLUMNS = ("run", "step", "norm", "counted", "loss", "alarms", "newest alarm, or state")
 
 
 def overview_page(place: str, found: Sequence[RunOverview], notes: Sequence[str] = ()) -> Page:
     """The page of all runs; those that cannot be read are named with the reason."""
     readable = [each for each in found if not each.problem]
     sections = [*_alarms(readable), *_norms(readable), _table(found)]
-    sentence = f"{plural(len(found), 'run')} below {place}. Each name opens the page of that run."
+    many = counted([each.run for each in found])
+    sentence = f"{many} below {place}. Each name opens the page of that run."
     return Page(
         title="Runs",
         subject=printable(place),
-        subtitle=plural(len(found), "run"),
+        subtitle=many,
         stages=[Stage("", [sentence], [], sections)],
         closing=[],
         provenance={"folder": printable(place), "served by": f"normscope {__version__}"},
@@ -110,7 +112,7 @@ def page_path(name: str) -> str:
 def _cells(each: RunOverview) -> tuple[Value, ...]:
     last = each.last
     if last is None:
-        return (None, None, "", None, len(each.alarms), "cannot be read" if each.problem else "")
+        return (None, None, "", None, len(each.alarms), "cannot be read" if each.problem else each.state)
     loss = (each.scalars or {}).get("loss")
     newest = max(each.alarms, key=lambda alarm: int(alarm["step"]), default=None)
     alarm = f"step {int(newest['step'])}: {printable(newest['kind'])}" if newest else ""

@@ -11,18 +11,23 @@ from normscope.run import Run
 from normscope.theory.measures.measures import scope_of
 from normscope.theory.measures.series_sources import Selection, load
 from normscope.theory.measures.time_series import Series
+from normscope.views.reports.sweep import cells_in_words, read_cells
 from normscope.views.serving.served_runs import ServedRun
 
 
 @dataclass(frozen=True)
 class RunOverview:
-    """One run in the overview; `problem` is a sentence where there is nothing else to show."""
+    """One run in the overview; `problem` is a sentence where there is nothing else to show.
+
+    Of a sweep, `state` says what became of its cells; it has no norms, since its cells are runs, too.
+    """
 
     run: ServedRun
     norms: Sequence[Series] = ()
     scalars: Mapping[str, float] | None = None
     alarms: Sequence[Mapping[str, Any]] = ()
     scope: str = ""
+    state: str = ""
     problem: str = ""
 
     @property
@@ -35,11 +40,14 @@ class RunOverview:
 def overview(run: ServedRun) -> RunOverview:
     """Read one run file; whatever is wrong with it becomes a sentence."""
     try:
+        if run.is_sweep:
+            return RunOverview(run, state=cells_in_words(read_cells(run.path)[0]))
         with Run(run.path) as opened:
             alarms = [alarm for found in opened.artifacts("alarm").values() for alarm in found]
             rows = opened.query("SELECT name, value, MAX(step) FROM scalar GROUP BY name")
             scalars = {str(name): value for name, value, _ in rows if value is not None}
-            scope = scope_of(opened.tensors(), "body") if opened.tensors() else ""
-            return RunOverview(run, load(opened, Selection()), scalars, alarms, scope)
+            norms = load(opened, Selection())
+            scope = scope_of(opened.tensors(), "body") if opened.tensors() else norms[0].scope
+            return RunOverview(run, norms, scalars, alarms, scope)
     except NormscopeError as error:
         return RunOverview(run, problem=str(error))

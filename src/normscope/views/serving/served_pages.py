@@ -14,7 +14,6 @@ from pathlib import Path
 
 from normscope.errors import NormscopeError, UsageError
 from normscope.run import Run
-from normscope.views.page.formatting import plural
 from normscope.views.page.offline_file import embedded, resource
 from normscope.views.page.packed_text import packed_plotly
 from normscope.views.page.page import drawn, render, render_content
@@ -24,7 +23,7 @@ from normscope.views.reports.sweep import sweep_page
 from normscope.views.serving.overview_page import overview_page
 from normscope.views.serving.page_server import PageAnswer, PageServer
 from normscope.views.serving.run_overview import RunOverview, overview
-from normscope.views.serving.served_runs import FoundRuns, ServedRun, served_runs
+from normscope.views.serving.served_runs import FoundRuns, ServedRun, counted, served_runs
 from normscope.words import printable
 
 LOOK_EVERY = 5.0
@@ -175,9 +174,7 @@ def open_server(place: Path, port: int, any_port: bool) -> tuple[PageServer, str
     """A server for the runs at `place`, and what it found there; `any_port` if the port is only a wish."""
     pages = ServedPages(place)
     runs = pages.found.runs
-    said = (
-        f"{plural(len(runs), 'run')} of {place}" if runs else f"no runs in {place} yet; new ones will appear"
-    )
+    said = f"{counted(runs.values())} of {place}" if runs else f"no runs in {place} yet; new ones will appear"
     try:
         server = PageServer(pages.answer, port)
     except UsageError:

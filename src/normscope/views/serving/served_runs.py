@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from normscope.errors import MissingRunFile, UsageError
 from normscope.run_files.run_opening import is_run_file
 from normscope.theory.places.run_places import RUN_FILE, SWEEP_FILE
+from normscope.views.page.formatting import plural
+from normscope.words import joined
 
 DEEPEST = 6
 """Folders below the given one that are looked through."""
@@ -61,6 +63,14 @@ def served_runs(place: Path) -> FoundRuns:
     named = {run.name: run for run in sorted(found, key=lambda run: run.name)}
     note = f"Only the first {MOST_FILES:,} files below {place} were looked at; serve a smaller folder."
     return FoundRuns(named, note if len(files) > MOST_FILES else "")
+
+
+def counted(runs: Collection[ServedRun]) -> str:
+    """How many there are, in words: "8 runs and 1 sweep"."""
+    sweeps = sum(run.is_sweep for run in runs)
+    only_sweeps = sweeps and sweeps == len(runs)
+    words = [] if only_sweeps else [plural(len(runs) - sweeps, "run")]
+    return joined([*words, plural(sweeps, "sweep")] if sweeps else words)
 
 
 def _served(place: Path, path: Path) -> ServedRun:

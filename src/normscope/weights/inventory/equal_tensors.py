@@ -40,7 +40,7 @@ def tie_equal_tensors(run: Run, checkpoints: Sequence[Checkpoint] = ()) -> dict[
     for tied, (kept, *others) in _equal_rows(run, checkpoints):
         for row in others:
             if tied:
-                run.add_tensor(replace(row, tied_to=kept.id))
+                run.add_tensors([replace(row, tied_to=kept.id)])
                 found[row.name] = kept.name
             elif len(row.shape) > 1:
                 unclear[row.name] = kept.name

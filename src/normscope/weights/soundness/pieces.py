@@ -20,7 +20,7 @@ OVERLAP = 64  # checkpoints that two pieces share: findings look a few places ar
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class SeriesPiece:
     """Checkpoints of a series, by their places in it. No other piece speaks about the steps in `own`."""
 
     part: FinitePart
@@ -33,11 +33,11 @@ class Piece:
         return boundary in self.own if boundary is not None else not self.own.isdisjoint(finding.steps)
 
 
-def in_pieces(part: FinitePart, whole: int) -> Iterator[Piece]:
+def in_pieces(part: FinitePart, whole: int) -> Iterator[SeriesPiece]:
     """The pieces of a series; one, if it has no more than `whole` checkpoints."""
     n = len(part.rows)
     if n <= whole:
-        yield Piece(part, np.arange(n), frozenset(part.steps.tolist()))
+        yield SeriesPiece(part, np.arange(n), frozenset(part.steps.tolist()))
         return
     columns = np.zeros(len(part.columns), dtype=np.bool_)
     columns[part.judged_columns] = True
@@ -47,4 +47,4 @@ def in_pieces(part: FinitePart, whole: int) -> Iterator[Piece]:
         low = start + OVERLAP // 2 if start else 0
         high = end - OVERLAP // 2 if end < n else n
         own = frozenset(part.steps[low:high].tolist())
-        yield Piece(FinitePart(part.sums, part.rows[places], columns), places, own)
+        yield SeriesPiece(FinitePart(part.sums, part.rows[places], columns), places, own)

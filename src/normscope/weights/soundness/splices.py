@@ -12,7 +12,7 @@ For a learning rate that jumps, a restart, or missing checkpoints, `kept` is 1 o
 Where another run begins, `kept` is about 0, seen from before the runs separated, because the other run is
 as far from there; and `undone` is about 1, seen from later, less what both runs learnt alike. Where they
 learnt mostly the same, the shares cannot tell; then a jump in an otherwise steady training is named, with
-both readings (`steady_pace`).
+both readings (`stands_out`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from normscope.remarks import Finding
 from normscope.weights.soundness.detours import find_older
 from normscope.weights.soundness.findings import Array, finite, ratio
 from normscope.weights.soundness.pairs import REACH, PairTable
-from normscope.weights.soundness.steady_pace import stands_out
 
 JUMP, LAST_JUMP = 2.5, 4.0  # times the largest squared move nearby; at the end, where only those before count
 LARGE_AT_THE_END = 16.0  # as JUMP: a hint, where too few checkpoints follow to say more
@@ -43,6 +42,10 @@ READINGS = (
 )
 HINT = 0.4  # confidence
 CONTINUES = 0.6  # of the squared jump: a shorter distance means that one segment continues the other
+STANDS_OUT = 4.0  # times the squared moves nearby, and times their trend
+SAME_PACE = 1.25  # times the trend of the squared moves by steps
+AT_THE_END = 3  # links on one side of the first or last link
+COMPARABLE = 2.5  # times: intervals that differ by more are not compared
 
 
 @dataclass(frozen=True)
@@ -230,3 +233,44 @@ def _finding(table: PairTable, run: list[int], cuts: dict[int, Jump]) -> Finding
     numbers = {"ratio": ratio(move, usual) ** 2, "breaks": len(cuts), "boundary": int(table.steps[cut])}
     numbers |= {"kept": jump.kept, "undone": jump.undone}
     return Finding(kind, steps, evidence, 0.95 if jump.sure else 0.6, finite(numbers))
+
+
+# -- a jump in a training that is otherwise steady --------------------------------------------------------
+# A restart or a new learning rate changes the moves after it, too. If the moves on either side follow one
+# trend and a single one is far above it, something happened between those two checkpoints alone: another
+# run's checkpoints begin there, or the learning rate spiked. The numbers cannot tell which: both are said.
+
+
+def stands_out(table: PairTable, j: int, leave_out: set[int]) -> bool:
+    """Whether link j is far larger than the links nearby, which are alike.
+
+    The first link of a training is not asked: it may move fast at its start.
+    """
+    links = _beside(table, j, leave_out)
+    if len(links) < AT_THE_END or (j == 1 and table.steps[0] == 0):
+        return False
+    if not _comparable(table.lengths[[j, *links]]):
+        return False
+    places = np.array(links) - j
+    with np.errstate(divide="ignore", invalid="ignore"):
+        paces, own = (np.log(table.moved[i] / table.lengths[i]) for i in (links, j))
+    if not np.isfinite(paces).all():
+        return False
+    trend = np.polynomial.Polynomial.fit(places, paces, 1)
+    steady = bool(np.all(np.abs(paces - trend(places)) < np.log(SAME_PACE)))
+    usual = max(float(trend(0)), float(np.max(paces)))
+    large = table.moved[j] >= STANDS_OUT * table.usual_move({j}, leave_out)
+    return bool(steady and large and own >= usual + np.log(STANDS_OUT))
+
+
+def _beside(table: PairTable, j: int, leave_out: set[int]) -> list[int]:
+    """Two links on either side; where one side is too short, three on the other."""
+    before = [i for i in range(j - 1, 0, -1) if i not in leave_out][:AT_THE_END]
+    after = [i for i in range(j + 1, len(table)) if i not in leave_out][:AT_THE_END]
+    if len(before) >= REACH and len(after) >= REACH:
+        return [*before[:REACH], *after[:REACH]]
+    return [*before, *after]
+
+
+def _comparable(lengths: Array) -> bool:
+    return bool(np.max(lengths) <= COMPARABLE * np.min(lengths))

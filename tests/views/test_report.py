@@ -120,8 +120,10 @@ def test_the_same_run_gives_the_same_figures(tmp_path):
 def test_one_checkpoint_works_and_has_no_law(tmp_path):
     path = report(write_walk(tmp_path / "one.db", [100], layers=3), tmp_path / "one.html")
     drawn = figures(path)
-    assert {key for key in drawn if not key.startswith("s0-scalar")} == {"s0-growth", "s0-layers", "s0-roles"}
-    assert "the only checkpoint" in path.read_text("utf-8")
+    assert {key for key in drawn if not key.startswith("s0-scalar")} == {"s0-layers", "s0-roles"}
+    text = path.read_text("utf-8")
+    assert "the only checkpoint" in text and "Where the norm is" in text
+    assert "at the start" not in text and "at the end" not in text  # there are no two ends
 
 
 def test_two_checkpoints_have_a_direction_and_no_law(tmp_path):

@@ -26,6 +26,7 @@ from normscope.theory.measures.series_set import series
 from normscope.theory.measures.series_sources import Selection
 from normscope.theory.measures.time_series import Series, reference
 from normscope.theory.shown_forecast import shown_forecast
+from normscope.words import sentence
 
 CLEAR_TURN = 0.02  # a peak or low this far beyond both ends is mentioned
 
@@ -224,7 +225,7 @@ def _fit(norms: Series, rates: RateRecord | None = None) -> tuple[GrowthFit | No
     try:
         return fit_series(norms, rates=rates), ""
     except SeriesError as error:
-        return None, f"No growth law: {error}."
+        return None, f"No growth law. {sentence(str(error))}"
 
 
 def _advice(known: RunEvidence) -> AdviceList | None:

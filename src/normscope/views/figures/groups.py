@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from normscope.anatomy import ROLES, of_scope
+from normscope.table import Value
 from normscope.theory.laws.groups import GroupFits
 from normscope.theory.measures.group_sums import Grouped
 from normscope.theory.measures.time_series import Series
@@ -28,6 +29,7 @@ from normscope.views.page.formatting import json_numbers, label, number, plural,
 from normscope.views.page.page_parts import FigureSpec, Section, TableSpec, Trace
 from normscope.words import OUTSIDE, by_layer, printable
 
+AT_THE_END = " at the end"
 SHOWN_MEASURES = ("norm", "rms", "update", "alignment")
 ROLE_NOTE = "A role is what a tensor does: query, key, value, one side of the feed-forward block, …"
 
@@ -35,20 +37,24 @@ ROLE_NOTE = "A role is what a tensor does: query, key, value, one side of the fe
 def section(layers: Grouped, roles: Grouped, laws: GroupFits | None = None) -> Section:
     """The norm of each layer and of each role over the steps, and the law of each layer."""
     figures = [_measure_figure(layers, "layer"), _measure_figure(roles, "role")]
+    single = len(layers.steps) == 1
+    norms = "Norm" if single else "First and last norm"
     tables = [
-        _table("layers", f"First and last norm by layer,{of_scope(layers.scope)}", layers),
-        _table("roles", f"First and last norm by role,{of_scope(roles.scope)}", roles),
+        _table("layers", f"{norms} by layer,{of_scope(layers.scope)}", layers),
+        _table("roles", f"{norms} by role,{of_scope(roles.scope)}", roles),
     ]
     laws_of_layers = exponents.section_parts(laws) if laws else []
     sentences = laws.sentences if laws else ()
-    return Section("groups", "Where it grows", sentences, [*figures, *laws_of_layers, *tables])
+    heading = "Where the norm is" if single else "Where it grows"
+    return Section("groups", heading, sentences, [*figures, *laws_of_layers, *tables])
 
 
 def _measure_figure(grouped: Grouped, by: str) -> FigureSpec:
     norms = dict(zip(grouped.groups, grouped.measure("norm")[-1], strict=True))
     scope = grouped.scope
-    title = _largest(norms, "norm", by, scope)
-    if len(grouped.steps) == 1:
+    single = len(grouped.steps) == 1
+    title = _largest(norms, "norm", by, scope, "" if single else AT_THE_END)
+    if single:
         return _bars(by, title, norms, axis_title("norm", scope))
     traces = by_group(grouped, SHOWN_MEASURES, group_style(by, grouped.groups))
     return FigureSpec(
@@ -67,8 +73,9 @@ def series_figure(found: Sequence[Series], measure: str, by: str) -> FigureSpec:
     """One measure of every group over the steps: a line per group, coloured as in the report."""
     last = {series.name: float(series.values[-1]) for series in found}
     scope = found[0].scope
-    title = _largest(last, measure, by, scope)
-    if all(len(series) == 1 for series in found):
+    single = all(len(series) == 1 for series in found)
+    title = _largest(last, measure, by, scope, "" if single else AT_THE_END)
+    if single:
         return _bars(by, title, last, axis_title(measure, scope))
     place = {series.name: series for series in found}
     looks = styled(list(place), group_style(by, place))
@@ -167,24 +174,26 @@ def _bars(by: str, title: str, heights: dict[str, float], axis: str) -> FigureSp
     )
 
 
-def _largest(heights: dict[str, float], measure: str, by: str, scope: str) -> str:
+def _largest(heights: dict[str, float], measure: str, by: str, scope: str, when: str) -> str:
     finite = {name: height for name, height in heights.items() if np.isfinite(height)}
     if not finite:
         return f"{measure.capitalize()}{of_scope(scope)} by {by}"
     top = max(finite, key=lambda name: finite[name])
-    whose, end = of_scope(scope), f"at the end, {number(finite[top])}"
+    whose, end = of_scope(scope), f"{when}, {number(finite[top])}"
     if by == "stage":  # a stage has the whole scope, every other group a part of it
-        return f"{group_subject(top, by)} has the largest {printable(measure)}{whose} {end}"
-    return f"{group_subject(top, by)}{whose} has the largest {printable(measure)} {end}"
+        return f"{group_subject(top, by)} has the largest {printable(measure)}{whose}{end}"
+    return f"{group_subject(top, by)}{whose} has the largest {printable(measure)}{end}"
 
 
 def _table(key: str, title: str, grouped: Grouped) -> TableSpec:
     norms, rms = grouped.measure("norm"), grouped.measure("rms")
     order = [(name, grouped.groups.index(name)) for name in by_layer(grouped.groups)]
-    rows = [
+    rows: list[tuple[Value, ...]] = [
         (name, int(grouped.numel[i]), float(norms[0, i]), float(norms[-1, i]), float(rms[-1, i]))
         for name, i in order
     ]
-    columns = ("group", "parameters", "norm at the start", "norm at the end", "rms at the end")
+    columns: tuple[str, ...] = ("norm at the start", "norm at the end", "rms at the end")
+    if len(grouped.steps) == 1:
+        columns, rows = ("norm", "rms"), [(*row[:3], row[4]) for row in rows]
     name = f"norm{of_scope(grouped.scope)}-by-{key}".replace(" ", "-")
-    return TableSpec(name, title, columns, rows, folded=True)
+    return TableSpec(name, title, ("group", "parameters", *columns), rows, folded=True)

@@ -36,7 +36,8 @@ def section(series: Series, fit: GrowthFit | None, reason: str = "") -> Section:
     """The norm against the step with every law; without a fit, `reason` says why."""
     if fit is None:
         said = [printable(text) for text in (reason, *series.notes) if text]
-        return Section("growth", HEADING, said, [series_figure(series)])
+        figures = [series_figure(series)] if len(series) > 1 else []  # one point is in the first sentence
+        return Section("growth", HEADING, said, figures)
     notes = [sentence(printable(note)) for note in fit.notes]
     sentences = [*map(formula, fit.sentences[1:]), *notes]
     parts: list[SectionPart] = [fit_figure(series, fit), residual_figure(series, fit), _laws(fit)]

@@ -48,8 +48,9 @@ def facts(found: Highlights) -> list[Fact]:
     if beside:
         first += f"; {beside.words} {number(beside.first)}"
         last += f"; {beside.words} {number(beside.last)}"
-    shown = [Fact(f"{norm} at the start", number(found.first_norm), first)]
-    if found.last_step != found.first_step:
+    several = found.last_step != found.first_step
+    shown = [Fact(f"{norm} at the start" if several else norm, number(found.first_norm), first)]
+    if several:
         shown.append(Fact(f"{norm} at the end", number(found.last_norm), last))
     if found.fit:
         shown += _law(found.fit, of_scope(found.scope))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from normscope.views.reports.report import report
 from .browser_visit import Visit
 from .growing import write_growing
 from .networks import write_many_heads, write_network, write_sweep
+from .pages import figures
 
 pytestmark = pytest.mark.browser
 
@@ -179,6 +182,37 @@ def test_a_click_on_a_cell_shows_its_curves(browser, tmp_path):
             "t => document.querySelector('.detail h4').textContent !== t", arg=before
         )
         assert visit.page.locator("[data-figure='s0-cell-0'] .panes .trace").count() == 2
+        assert visit.complaints == []
+
+
+@pytest.mark.browser
+def test_the_curves_of_a_cell_have_a_table_and_files(browser, tmp_path):
+    page_path = report(write_sweep(tmp_path / "grid"), tmp_path / "grid.html")
+    details = figures(page_path)["s0-cell-0"]["details"]
+    with Visit(browser, page_path, viewport={"width": 1400, "height": 900}) as visit:
+        assert undrawn(visit.page) == []
+        cell = visit.page.locator("[data-figure='s0-cell-0']")
+        panes = cell.locator(".pane")
+        for choice in (0, 2):
+            cell.locator("select").select_option(index=choice)
+            key = cell.locator("select").input_value()
+            wanted = details[key]["figures"]
+            assert panes.count() == len(wanted) == 2
+            loss = panes.nth(1)
+            if loss.locator(".numbers").is_hidden():
+                loss.get_by_role("button", name="Table").click()
+            visit.page.wait_for_function(
+                "name => document.querySelectorAll('.pane .scroll')[0]?.ariaLabel.startsWith(name)",
+                arg=details[key]["title"],
+            )
+            rows = loss.locator("tbody tr").all_inner_texts()
+            (trace,) = wanted[1]["traces"]
+            assert [int(row.split("\t")[0]) for row in rows] == trace["x"]
+            assert [float(row.split("\t")[1]) for row in rows] == pytest.approx(trace["y"])
+        with visit.page.expect_download() as saved:
+            loss.get_by_role("button", name="SVG").click()
+        assert saved.value.suggested_filename.endswith("loss.svg")
+        assert "<svg" in Path(saved.value.path()).read_text("utf-8")[:200]
         assert visit.complaints == []
 
 

@@ -214,14 +214,32 @@
   async function pane(panel, item) {
     panel.querySelector("h4").textContent = item.says || "";
     const panes = panel.querySelector(".panes");
-    while (panes.children.length > item.figures.length) { Plotly.purge(panes.lastChild); panes.lastChild.remove(); }
-    while (panes.children.length < item.figures.length) { // all of them first: their number decides their width
-      panes.appendChild(document.createElement("div")).className = "plot";
-    }
+    while (panes.children.length > item.figures.length) { Plotly.purge(panes.lastChild.firstChild); panes.lastChild.remove(); }
+    while (panes.children.length < item.figures.length) panes.append(emptyPane()); // all of them first: their number decides their width
     for (const [i, spec] of item.figures.entries()) {
-      const place = panes.children[i];
-      await Plotly.react(place, ...picture(place, spec, { x: "linear", y: "linear" }), config);
+      const part = panes.children[i], table = part.querySelector(".numbers"), what = plain(spec.layout.yaxis.title.text);
+      Object.assign(part, { spec, said: `${item.title}: ${what}` });
+      Object.assign(table.dataset, { title: part.said, key: part.said });
+      for (const button of part.querySelectorAll(".files button")) {
+        button.setAttribute("aria-label", `${button.dataset.image ? `Save as ${button.textContent}` : "Table"}: ${part.said}`);
+        button.dataset.name = part.said;
+      }
+      if (!table.hidden) fillTable(table, spec);
+      await Plotly.react(part.firstChild, ...picture(part.firstChild, spec, PANE), config);
     }
+  }
+  const PANE = { x: "linear", y: "linear" };
+  function emptyPane() {
+    const made = (kind, name, more = {}) => Object.assign(document.createElement(kind), { className: name, ...more });
+    const button = (text) => made("button", "", { type: "button", textContent: text });
+    const part = made("div", "pane"), files = made("div", "files"), table = made("div", "numbers", { hidden: true });
+    const [numbers, svg, png] = ["Table", "SVG", "PNG"].map(button);
+    numbers.dataset.numbers = "";
+    numbers.setAttribute("aria-expanded", "false");
+    [svg.dataset.image, png.dataset.image] = ["svg", "png"];
+    files.append(numbers, svg, png);
+    part.append(made("div", "plot"), files, table);
+    return part;
   }
 
   // -- controls ----------------------------------------------------------------
@@ -231,7 +249,7 @@
     if (!button) return;
     if (button.dataset.csv) return saveTable(button);
     if (button.dataset.help) return disclose(button, document.getElementById(button.dataset.help));
-    if (button.dataset.numbers) return numbers(button);
+    if ("numbers" in button.dataset) return numbers(button);
     if (button.dataset.image) return image(button);
     const which = ["set", "x", "y"].find((name) => button.dataset[name]);
     if (!which) return;
@@ -249,13 +267,16 @@
     button.setAttribute("aria-expanded", String(!part.hidden));
   }
   function numbers(button) {
-    const figure = button.closest("[data-figure]"), key = figure.dataset.figure, part = figure.querySelector(".numbers");
-    if (part.hidden) fillTable(part, specs[key], (states[key] || {}).set);
+    const pane = button.closest(".pane"), figure = button.closest("[data-figure]"), key = figure.dataset.figure;
+    const part = (pane || figure).querySelector(":scope > .numbers");
+    if (part.hidden) fillTable(part, pane ? pane.spec : specs[key], (states[key] || {}).set);
     disclose(button, part);
   }
   async function image(button) {
+    const pane = button.closest(".pane");
+    if (pane) return saveImage(button, pane.said, () => picture(pane.firstChild, pane.spec, PANE), style);
     const figure = button.closest("[data-figure]"), key = figure.dataset.figure, plot = figure.querySelector(":scope > .plot");
-    await saveImage(button, figure.querySelector("h3").textContent, () => picture(plot, specs[key], states[key]), style);
+    return saveImage(button, figure.querySelector("h3").textContent, () => picture(plot, specs[key], states[key]), style);
   }
   function showStage(chosen) {
     for (const part of document.querySelectorAll("[data-stage]")) part.hidden = part.dataset.stage !== chosen;

@@ -29,7 +29,7 @@ test-slow: $(VENV)/.dev browser
 test-core: $(VENV)/.core
 	$(BIN)/python -m tests.release.core_only
 
-# The tests of the sums with a kernel that checks its memory accesses and arithmetic, for each instruction set.
+# The tests of the C code with builds that check their memory accesses and arithmetic, for each instruction set.
 sanitize: $(VENV)/.dev
 	$(BIN)/python -m tests.weights.sanitized_kernel
 

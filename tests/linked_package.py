@@ -12,6 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "src/normscope"
 KERNEL = Path("weights/sums/_kernel.c")
+WIDEN = Path("checkpoints/formats/quantised/unpacking/_widen.c")
 
 
 class LinkedPackage:
@@ -44,10 +45,14 @@ class LinkedPackage:
         """Compile the kernel into the copy; `source` gives its files another text ({name: text})."""
         for name, text in (source or {}).items():
             self.replace(KERNEL.with_name(name), text)
-        built = self.path(KERNEL.with_name("_kernel.abi3.so"))
+        self.compile(KERNEL, *flags)
+
+    def compile(self, source, *flags):
+        """Compile an extension into the copy, with these flags."""
+        built = self.path(source.with_suffix(".abi3.so"))
         built.unlink(missing_ok=True)
         include = sysconfig.get_path("include")
-        words = ["gcc", "-shared", "-fPIC", f"-I{include}", *flags, str(self.path(KERNEL))]
+        words = ["gcc", "-shared", "-fPIC", f"-I{include}", *flags, str(self.path(source))]
         subprocess.run([*words, "-o", str(built)], check=True, capture_output=True, text=True)
 
     def environment(self, **more):

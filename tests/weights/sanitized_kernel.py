@@ -1,4 +1,4 @@
-"""The tests of the sums with a kernel that checks itself: `make sanitize`, or
+"""The tests of the C code with builds that check themselves: `make sanitize`, or
 
     python -m tests.weights.sanitized_kernel [FOLDER]
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.linked_package import REPOSITORY, LinkedPackage, library
+from tests.linked_package import REPOSITORY, WIDEN, LinkedPackage, library
 
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 FLAGS = (
@@ -19,7 +19,11 @@ FLAGS = (
     "-fsanitize=address,undefined,float-cast-overflow,pointer-overflow",
     "-fno-sanitize-recover=all",
 )
-TESTS = ("test_statistics.py", "test_kernel_blocks.py", "test_live_sums.py", "test_walk.py")
+TESTS = (
+    *("weights/test_statistics.py", "weights/test_kernel_blocks.py", "weights/test_live_sums.py"),
+    *("weights/test_walk.py", "weights/test_quantised.py", "checkpoints/test_quantised.py"),
+    "checkpoints/test_quantised_doubts.py",
+)
 NOT_THESE = "not older_processors and not two_hundred_million"  # children of their own; gigabytes
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",  # the interpreter's own are not ours
@@ -39,9 +43,10 @@ def missing():
 
 
 def build(folder, source=None):
-    """A linked package whose kernel checks itself."""
+    """A linked package whose C code checks itself."""
     package = LinkedPackage(folder)
     package.compile_kernel(*FLAGS, source=source)
+    package.compile(WIDEN, *FLAGS)
     return package
 
 
@@ -67,8 +72,8 @@ def has(package, instruction_set):
 
 
 def run_tests(package, instruction_set, *words):
-    """The finished process of pytest over the tests of the sums."""
-    files = [str(REPOSITORY / "tests/weights" / name) for name in TESTS]
+    """The finished process of pytest over the tests of the sums and of widened floats."""
+    files = [str(REPOSITORY / "tests" / name) for name in TESTS]
     # --capture=sys: a process that a sanitizer ends would lose what pytest holds of its stderr.
     plain = (
         "-m",

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -150,6 +151,14 @@ def test_a_layer_agrees_with_the_command_that_is_named(advice):
     others = [growth for name, growth in groups.items() if name != "decoder/02"]
     assert found.evidence["others"] == pytest.approx(np.exp(np.median(np.log(others))))
     assert "Its learning rate is 6 × theirs." in found.sentence
+
+
+def test_a_layer_departs_also_where_no_rates_are_known(runs, tmp_path):
+    path = shutil.copy(runs["odd layer"], tmp_path / "unrated.db")
+    with Run(path, write=True) as run, run.transaction():
+        run.update_rows("weight", "lr = NULL, weight_decay = NULL", "1 = 1")
+    found = only(ns.advise(path), "layer")
+    assert found.evidence["layer"] == "decoder/02" and "learning rate" not in found.sentence
 
 
 def test_the_effective_rate_agrees_with_the_command_that_is_named(advice):

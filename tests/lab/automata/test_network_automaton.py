@@ -74,7 +74,8 @@ def test_a_planted_mistake_is_the_counterexample(name, mistakes, first):
     assert (row.equivalent, row.difference, row.mistake) == (False, first, first)
     assert row.accuracy == pytest.approx(1 - len(mistakes) / row.prefixes)
     assert row.classes > found["language"].classes
-    assert any("first mistake is" in text for text in found.messages)
+    where = f"after {first!r}" if first else "at the start"
+    assert f"its first mistake is {where}" in found.messages[1]
 
 
 def test_a_mistake_where_no_word_begins_counts_only_if_all_strings_are_asked():
@@ -98,7 +99,8 @@ def test_a_language_that_counts_is_truncated_and_says_so():
     assert found["model"].automaton == found["language"].automaton
     assert found["model"].inconsistent > 0 and found["model"].unexplained > 0
     assert "infinite" in found.warnings[0] and "left open" in found.warnings[0]
-    assert any("is open" in text for text in found.messages)
+    assert "is open" in found.messages[1]
+    assert f"after {found['model'].unexplained} of {found['model'].strings} strings" in found.messages[1]
 
 
 def test_a_horizon_that_sees_too_little_says_so():

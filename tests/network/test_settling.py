@@ -99,18 +99,29 @@ def test_types_are_those_of_float64_wherever_they_are_decided(family, seed):
     assert not wrong and found.count()["undecided"] <= len(true) // 4
 
 
+def deep_bert(seed):
+    import transformers as tf
+
+    torch.manual_seed(seed)
+    size = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 64}
+    return tf.BertModel(tf.BertConfig(vocab_size=40, initializer_range=0.3, **size)).eval()
+
+
 @pytest.mark.slow
 def test_deep_networks_that_tie_are_not_read_from_rounding():
     """Post-norm scores grow like c^4: in float32 at 2^10 rounding alone decides such heads."""
-    import transformers as tf
-
-    torch.manual_seed(3)
-    size = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 64}
-    model = tf.BertModel(tf.BertConfig(vocab_size=40, initializer_range=0.3, **size)).eval()
-    batch = token_batch(rows=4, length=9)
+    model, batch = deep_bert(3), token_batch(rows=4, length=9)
     batch["input_ids"] %= 40
     found, true = heads(model, batch), types_in_float64(model, batch, 2.0**10)
     assert all(head.type in ("undecided", true[head.module, head.head]) for head in found.heads)
+
+
+def test_a_type_that_float64_shows_at_every_scale_is_given_though_some_rows_never_settle():
+    model, batch = deep_bert(2), token_batch(rows=4, length=9, seed=2)
+    batch["input_ids"] %= 40
+    found, true = heads(model, batch), types_in_float64(model, batch, 2.0**10)
+    assert all(head.type == true[head.module, head.head] for head in found.heads)
+    assert not all(head.converged for head in found.heads)
 
 
 def test_fewer_than_one_position_is_impossible():

@@ -148,6 +148,21 @@ def test_a_run_that_became_nan_shows_nan_and_how_many_values(tmp_path: Path) -> 
     assert " values are NaN or infinite · loss NaN" in text and "2.5" not in text.splitlines()[0]
 
 
+def test_a_group_that_became_zero_grows_by_no_power(tmp_path: Path) -> None:
+    net = blocks()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with Monitor(net, optimizer, tmp_path / "run.db", schedule=every(1)):
+        train_blocks(net, optimizer, 3)
+        with torch.no_grad():
+            for parameter in net["layers"][1].parameters():
+                parameter.zero_()
+        optimizer.param_groups[0]["lr"] = 0.0
+        train_blocks(net, optimizer, 1)
+    with Run(tmp_path / "run.db") as opened:
+        groups = {group.group: group for group in live_state(opened).groups}
+    assert (groups["01"].norm, groups["01"].exponent) == (0, None) and groups["00"].exponent is not None
+
+
 def watched(run: Path) -> str:
     code = "from normscope.cli.watch import watch; import typer; typer.run(watch)"
     command = [sys.executable, "-c", code, str(run)]

@@ -283,6 +283,17 @@ def test_heads_that_hardened_and_layers_that_saturated(tmp_path):
     assert not {"heads", "saturated"} & kinds(ns.advise(path, until=2000))
 
 
+def test_what_the_network_showed_belongs_to_its_stage(tmp_path):
+    path = record(tmp_path / "stages.db", AT_REST)
+    with Run(path, write=True) as run, run.transaction():
+        for table in ("weight", "optimizer"):
+            run.update_rows(table, "stage = 'tuning'", "1 = 1")
+        for stage, cosine in (("tuning", 0.98), ("other", 0.999)):
+            run.write([SaturationRow(3000, "h.0", 1, cosine, 0.01, 500, 1024.0, stage=stage, converged=True)])
+    found = only(ns.advise(path, stage="tuning"), "saturated")
+    assert found.evidence == {"cosine": 0.98, "layers": 1}
+
+
 @pytest.mark.parametrize("cosines", [(0.97, 0.99), (0.9, 0.98, 0.999), (0.5, 0.97, 0.999, 0.9999)])
 def test_the_median_of_the_layers_is_the_one_that_is_said(tmp_path, cosines):
     path = record(tmp_path / "network.db", AT_REST)

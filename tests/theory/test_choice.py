@@ -82,6 +82,17 @@ def test_a_warm_up_does_not_exclude_the_law(spacing):
     assert fit_growth((steps, values), since=2000).best == "sqrt"
 
 
+def test_a_warm_up_from_below_zero_leaves_out_the_same_laws_everywhere():
+    """The later points alone are positive: laws of the squared norm would fit these, but not the series."""
+    rng = np.random.default_rng(4)
+    values = 50 + np.sqrt(LINEAR) + 0.3 * rng.standard_normal(100)
+    values[LINEAR < 2500] -= np.sqrt(2500 - LINEAR[LINEAR < 2500]) + 1
+    fit = fit_growth((LINEAR, values))
+    assert values.min() < 0 and fit.laws[0].name == fit.best
+    assert any("laws of the squared norm were left out" in note for note in fit.notes)
+    assert any("the choice rests on the later points" in note for note in fit.notes)
+
+
 def test_robust_fit_equals_plain_fit_on_well_behaved_data():
     """Evenly weighted, uncorrelated, Gaussian data: robustness changes almost nothing."""
     rng = np.random.default_rng(5)

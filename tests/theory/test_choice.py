@@ -1,5 +1,7 @@
 """The choice on series whose law is known; the full study is benchmarks/law_choice.py."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -91,6 +93,17 @@ def test_a_warm_up_from_below_zero_leaves_out_the_same_laws_everywhere():
     assert values.min() < 0 and fit.laws[0].name == fit.best
     assert any("laws of the squared norm were left out" in note for note in fit.notes)
     assert any("the choice rests on the later points" in note for note in fit.notes)
+
+
+def test_a_simpler_law_of_all_but_the_warm_up_is_pointed_out():
+    """What the note says to do gives the law that it names."""
+    rng = np.random.default_rng(4)
+    values = 50 + np.sqrt(LINEAR)
+    values[LINEAR < 1500] -= 0.075 * np.sqrt(1500 - LINEAR[LINEAR < 1500])
+    values += 0.3 * rng.standard_normal(100)
+    (note,) = fit_growth((LINEAR, values)).notes
+    law, since = re.fullmatch(r"from step .* on ([\w-]+) fits as well: .*since=(\d+)\)", note).groups()
+    assert law == "sqrt" == fit_growth((LINEAR, values), since=int(since)).best
 
 
 def test_robust_fit_equals_plain_fit_on_well_behaved_data():

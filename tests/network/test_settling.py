@@ -21,6 +21,7 @@ from normscope.network.settling.full_text import Limit
 from normscope.network.settling.head_types import HeadTypes
 from normscope.network.watching.tap import tap
 from tests.network.models import FAMILIES, hugging_face, token_batch
+from tests.network.test_task import bart
 
 pytest.importorskip("transformers")
 
@@ -283,6 +284,23 @@ def test_a_softmax_of_our_own_is_no_call_of_the_model(monkeypatch):
     )
     heads(hugging_face("gpt2", "eager"), token_batch())
     assert calls and not any("#" in name for name in calls)
+
+
+@pytest.mark.parametrize("soft", ["encoder", "decoder"])
+def test_heads_behind_one_that_is_still_soft_are_undecided_and_those_before_it_are_not(soft):
+    """The decoder sees what the encoder's heads do, and not the other way round."""
+    model = bart().model.eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)
+            if name.startswith(soft) and any(part in name for part in QUERIES_AND_KEYS):
+                parameter.mul_(1e-7)
+    found = saturation_and_heads(model, token_batch("t5"), limit=Limit((2.0**10, 2.0**14)))
+    undecided = {head.module.partition(".")[0] for head in found.heads.heads if head.type == "undecided"}
+    decided = {head.module.partition(".")[0] for head in found.heads.heads if head.type != "undecided"}
+    assert undecided == ({"encoder", "decoder"} if soft == "encoder" else {"decoder"})
+    assert decided == ({"encoder"} if soft == "decoder" else set())
 
 
 def test_a_scale_above_the_usual_one_is_judged_and_compared_too():

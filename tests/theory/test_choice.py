@@ -106,6 +106,15 @@ def test_a_simpler_law_of_all_but_the_warm_up_is_pointed_out():
     assert law == "sqrt" == fit_growth((LINEAR, values), since=int(since)).best
 
 
+def test_a_simpler_law_is_seldom_pointed_out_where_the_rest_turns():
+    """Two straight lines behind a warm-up: alone, they are judged as strictly as a whole series."""
+    x = LINEAR / LINEAR[-1]
+    curve = 100 + 40 * x + 30 * np.maximum(x - 0.5, 0) - 1000 * np.maximum(0.03 - x, 0)
+    noise = [2.5 * np.random.default_rng(seed).standard_normal(100) for seed in range(12)]
+    found = [judge(plain_fits(LINEAR, curve + each), LINEAR, curve + each) for each in noise]
+    assert sum(bool(verdict.otherwise or verdict.begin) for verdict in found) <= 1
+
+
 def test_robust_fit_equals_plain_fit_on_well_behaved_data():
     """Evenly weighted, uncorrelated, Gaussian data: robustness changes almost nothing."""
     rng = np.random.default_rng(5)

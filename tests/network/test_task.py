@@ -106,6 +106,16 @@ def test_a_decoder_that_makes_its_inputs_of_the_input_predicts_the_input():
     assert found["model"].loss == pytest.approx(loss, abs=1e-6)
 
 
+def test_a_decoder_that_is_given_its_inputs_predicts_the_next_of_them():
+    model, batch = headed("t5").double(), token_batch("t5")
+    found, ids = ns.saturated_task(model, batch), batch["decoder_input_ids"]
+    assert (found.task, found.positions) == ("next-token", 3 * 4)
+    expected = torch.nn.functional.cross_entropy(
+        logits(model, batch)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+    )
+    assert found["model"].loss == pytest.approx(float(expected))
+
+
 def test_the_labels_of_a_classifier_are_those_of_the_input():
     import transformers as tf
 

@@ -295,6 +295,22 @@ def test_a_network_that_allows_too_much_is_followed_as_far_as_possible():
     assert any("its strings of up to 14" in text for text in found.warnings)
 
 
+class Late(nn.Module):
+    """Allows every symbol; a word may end after any but 14 or more of them."""
+
+    def forward(self, ids):
+        logits = torch.ones(*ids.shape, 3)
+        logits[:, 14:, 0] = -1
+        return logits
+
+
+def test_a_horizon_beyond_what_could_be_followed_looks_as_far_as_it_can():
+    """Strings are followed up to 14 symbols: 13 ahead of the empty one, everything is still allowed."""
+    row = ns.automaton(Late(), "ab-star", length=20, horizon=14)["model"]
+    assert (row.length, row.horizon, row.classes) == (14, 13, 2)
+    assert row.automaton.moves == ((1, 1), (None, None))
+
+
 def test_exploring_stops_before_the_limit():
     asked = []
     tree = explore(lambda level: asked.extend(level) or ["ab"] * len(level), "ab", 9, total=False, most=100)

@@ -103,14 +103,18 @@ def test_a_node_without_the_text_is_named_and_nothing_starts(tmp_path):
     assert not (tmp_path / "out" / "cells").exists()
 
 
-def test_a_sweep_whose_cells_all_fail_is_a_failure(tmp_path):
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [((0.1, 0.2), "all 2 cells failed, the first one: "), ((0.1,), "the only cell failed: ")],
+)
+def test_a_sweep_whose_cells_all_fail_is_a_failure(tmp_path, rates, said):
     """The command says so also when there is nothing left to do."""
     (tmp_path / "mine.py").write_text("def loss(logits, targets): raise RuntimeError('the moon')\n")
     base = override(TrainConfig(), {"loss": f"{tmp_path / 'mine.py'}:loss", "steps": 2, "save": "never"})
-    result = sweep(SweepConfig(base, [{"lr": 0.1}, {"lr": 0.2}]), tmp_path / "out", engine=AtOnce())
-    assert result.counts == {"failed": 2}
-    words = ["--lr", "0.1,0.2", "--steps", 2, "--loss", f"{tmp_path / 'mine.py'}:loss"]
+    result = sweep(SweepConfig(base, [{"lr": rate} for rate in rates]), tmp_path / "out", engine=AtOnce())
+    assert result.counts == {"failed": len(rates)}
+    words = ["--lr", ",".join(map(str, rates)), "--steps", 2, "--loss", f"{tmp_path / 'mine.py'}:loss"]
     done = call("sweep", *words, "-o", tmp_path / "out")
     assert done.code == 1
-    assert "all 2 cells failed, the first one: " in done.stderr and "RuntimeError: the moon" in done.stderr
+    assert said in done.stderr and "RuntimeError: the moon" in done.stderr
     assert done.stderr.count("\n") == 1

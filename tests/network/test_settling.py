@@ -21,6 +21,7 @@ from normscope.network.settling.full_text import Limit
 from normscope.network.settling.head_types import HeadTypes
 from normscope.network.watching.tap import tap
 from tests.network.models import FAMILIES, hugging_face, token_batch
+from tests.network.test_task import bart
 
 pytest.importorskip("transformers")
 
@@ -99,18 +100,29 @@ def test_types_are_those_of_float64_wherever_they_are_decided(family, seed):
     assert not wrong and found.count()["undecided"] <= len(true) // 4
 
 
+def deep_bert(seed):
+    import transformers as tf
+
+    torch.manual_seed(seed)
+    size = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 64}
+    return tf.BertModel(tf.BertConfig(vocab_size=40, initializer_range=0.3, **size)).eval()
+
+
 @pytest.mark.slow
 def test_deep_networks_that_tie_are_not_read_from_rounding():
     """Post-norm scores grow like c^4: in float32 at 2^10 rounding alone decides such heads."""
-    import transformers as tf
-
-    torch.manual_seed(3)
-    size = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 64}
-    model = tf.BertModel(tf.BertConfig(vocab_size=40, initializer_range=0.3, **size)).eval()
-    batch = token_batch(rows=4, length=9)
+    model, batch = deep_bert(3), token_batch(rows=4, length=9)
     batch["input_ids"] %= 40
     found, true = heads(model, batch), types_in_float64(model, batch, 2.0**10)
     assert all(head.type in ("undecided", true[head.module, head.head]) for head in found.heads)
+
+
+def test_a_type_that_float64_shows_at_every_scale_is_given_though_some_rows_never_settle():
+    model, batch = deep_bert(2), token_batch(rows=4, length=9, seed=2)
+    batch["input_ids"] %= 40
+    found, true = heads(model, batch), types_in_float64(model, batch, 2.0**10)
+    assert all(head.type == true[head.module, head.head] for head in found.heads)
+    assert not all(head.converged for head in found.heads)
 
 
 def test_fewer_than_one_position_is_impossible():
@@ -272,6 +284,23 @@ def test_a_softmax_of_our_own_is_no_call_of_the_model(monkeypatch):
     )
     heads(hugging_face("gpt2", "eager"), token_batch())
     assert calls and not any("#" in name for name in calls)
+
+
+@pytest.mark.parametrize("soft", ["encoder", "decoder"])
+def test_heads_behind_one_that_is_still_soft_are_undecided_and_those_before_it_are_not(soft):
+    """The decoder sees what the encoder's heads do, and not the other way round."""
+    model = bart().model.eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)
+            if name.startswith(soft) and any(part in name for part in QUERIES_AND_KEYS):
+                parameter.mul_(1e-7)
+    found = saturation_and_heads(model, token_batch("t5"), limit=Limit((2.0**10, 2.0**14)))
+    undecided = {head.module.partition(".")[0] for head in found.heads.heads if head.type == "undecided"}
+    decided = {head.module.partition(".")[0] for head in found.heads.heads if head.type != "undecided"}
+    assert undecided == ({"encoder", "decoder"} if soft == "encoder" else {"decoder"})
+    assert decided == ({"encoder"} if soft == "decoder" else set())
 
 
 def test_a_scale_above_the_usual_one_is_judged_and_compared_too():

@@ -106,6 +106,16 @@ def test_a_decoder_that_makes_its_inputs_of_the_input_predicts_the_input():
     assert found["model"].loss == pytest.approx(loss, abs=1e-6)
 
 
+def test_a_decoder_that_is_given_its_inputs_predicts_the_next_of_them():
+    model, batch = headed("t5").double(), token_batch("t5")
+    found, ids = ns.saturated_task(model, batch), batch["decoder_input_ids"]
+    assert (found.task, found.positions) == ("next-token", 3 * 4)
+    expected = torch.nn.functional.cross_entropy(
+        logits(model, batch)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+    )
+    assert found["model"].loss == pytest.approx(float(expected))
+
+
 def test_the_labels_of_a_classifier_are_those_of_the_input():
     import transformers as tf
 
@@ -133,6 +143,41 @@ def test_without_labels_a_classifier_still_agrees_or_not():
     found = ns.saturated_task(headed("classifier"), token_batch())
     assert found.task == "classes" and found.positions == 3
     assert found["scaled"].loss is None and 0 <= found["scaled"].agreement <= 1
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_sets_are_compared_symbol_by_symbol(labelled):
+    """As many positions as symbols: what is right is never read off the token ids."""
+    torch.manual_seed(0)
+    model, ids = HandWritten().double(), torch.randint(0, 50, (4, 8))
+    legal = torch.randint(0, 2, (4, 8, 32)).double()
+    batch = {"ids": ids, "labels": legal} if labelled else {"ids": ids}
+    found = ns.saturated_task(model, batch, task="sets", scale=2.0)
+    with torch.no_grad():
+        soft = model(ids)
+        with ns.saturated(model, scale=2.0):
+            hard = model(ids)
+    both = [torch.stack((values.sigmoid(), (-values).sigmoid())) for values in (soft, hard)]
+    row = found["scaled"]
+    assert (found.task, found.positions) == ("sets", 32)
+    assert row.agreement == pytest.approx(float(((soft > 0) == (hard > 0)).all(-1).double().mean()))
+    divergence = (both[0] * (both[0].log() - both[1].log())).sum((0, -1)).mean()
+    assert row.divergence == pytest.approx(float(divergence))
+    if labelled:
+        loss = torch.nn.functional.binary_cross_entropy_with_logits
+        assert found["model"].loss == pytest.approx(float(loss(soft, legal)))
+        assert row.loss == pytest.approx(float(loss(hard, legal)))
+    else:
+        assert row.loss is row.accuracy is found["model"].loss is None
+
+
+@pytest.mark.parametrize(
+    ("task", "shape"), [("sets", (4, 8)), ("tokens", (4, 8, 32)), ("tokens", (4, 7)), ("sets", (4, 8, 31))]
+)
+def test_labels_that_do_not_fit_the_task_are_refused(task, shape):
+    batch = {"ids": torch.randint(0, 50, (4, 8)), "labels": torch.zeros(shape, dtype=torch.long)}
+    with pytest.raises(UsageError, match="do not fit logits"):
+        ns.saturated_task(HandWritten(), batch, task=task)
 
 
 def test_states_of_a_model_without_a_head():

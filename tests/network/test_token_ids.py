@@ -174,3 +174,13 @@ def test_a_model_without_a_mask_takes_no_padding():
         ids_corpus([TokenRow((3, 4), (1, 0))], model)
     with pytest.raises(UsageError, match="vocabulary of 256"):
         ids_corpus([TokenRow((3, 256))], model)
+
+
+@pytest.mark.parametrize(("start", "padding", "first"), [(7, 3, 7), (0, 3, 0), (None, 3, 3), (None, None, 0)])
+def test_a_decoder_gets_the_text_behind_what_generation_begins_with(start, padding, first):
+    tf = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 20, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    config = tf.T5Config(**sizes, decoder_start_token_id=start, pad_token_id=padding)
+    (batch,) = ids_corpus([TokenRow((5, 6, 9))], tf.T5Model(config)).batches
+    assert batch.kwargs["input_ids"].tolist() == [[5, 6, 9]]
+    assert batch.kwargs["decoder_input_ids"].tolist() == [[first, 5, 6]]

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -152,6 +153,14 @@ def test_a_layer_agrees_with_the_command_that_is_named(advice):
     assert "Its learning rate is 6 × theirs." in found.sentence
 
 
+def test_a_layer_departs_also_where_no_rates_are_known(runs, tmp_path):
+    path = shutil.copy(runs["odd layer"], tmp_path / "unrated.db")
+    with Run(path, write=True) as run, run.transaction():
+        run.update_rows("weight", "lr = NULL, weight_decay = NULL", "1 = 1")
+    found = only(ns.advise(path), "layer")
+    assert found.evidence["layer"] == "decoder/02" and "learning rate" not in found.sentence
+
+
 def test_the_effective_rate_agrees_with_the_command_that_is_named(advice):
     found = only(advice["slowing"], "slowing")
     updates = np.array([row["value"] for row in shown(found)])
@@ -272,6 +281,17 @@ def test_heads_that_hardened_and_layers_that_saturated(tmp_path):
     assert only(found, "heads").evidence["argmax"] == 3 and only(found, "saturated").confidence == 1.0
     assert {"heads", "saturated"} <= kinds(found)
     assert not {"heads", "saturated"} & kinds(ns.advise(path, until=2000))
+
+
+def test_what_the_network_showed_belongs_to_its_stage(tmp_path):
+    path = record(tmp_path / "stages.db", AT_REST)
+    with Run(path, write=True) as run, run.transaction():
+        for table in ("weight", "optimizer"):
+            run.update_rows(table, "stage = 'tuning'", "1 = 1")
+        for stage, cosine in (("tuning", 0.98), ("other", 0.999)):
+            run.write([SaturationRow(3000, "h.0", 1, cosine, 0.01, 500, 1024.0, stage=stage, converged=True)])
+    found = only(ns.advise(path, stage="tuning"), "saturated")
+    assert found.evidence == {"cosine": 0.98, "layers": 1}
 
 
 @pytest.mark.parametrize("cosines", [(0.97, 0.99), (0.9, 0.98, 0.999), (0.5, 0.97, 0.999, 0.9999)])

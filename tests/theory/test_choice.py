@@ -1,5 +1,7 @@
 """The choice on series whose law is known; the full study is benchmarks/law_choice.py."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -80,6 +82,45 @@ def test_a_warm_up_does_not_exclude_the_law(spacing):
     verdict = judge(plain_fits(steps, values), steps, values)
     assert "sqrt" in verdict.choice.candidates or "sqrt" in verdict.otherwise
     assert fit_growth((steps, values), since=2000).best == "sqrt"
+
+
+def test_a_warm_up_from_below_zero_leaves_out_the_same_laws_everywhere():
+    """The later points alone are positive: laws of the squared norm would fit these, but not the series."""
+    rng = np.random.default_rng(4)
+    values = 50 + np.sqrt(LINEAR) + 0.3 * rng.standard_normal(100)
+    values[LINEAR < 2500] -= np.sqrt(2500 - LINEAR[LINEAR < 2500]) + 1
+    fit = fit_growth((LINEAR, values))
+    assert values.min() < 0 and fit.laws[0].name == fit.best
+    assert any("laws of the squared norm were left out" in note for note in fit.notes)
+    assert any("the choice rests on the later points" in note for note in fit.notes)
+
+
+def test_a_simpler_law_of_all_but_the_warm_up_is_pointed_out():
+    """What the note says to do gives the law that it names."""
+    rng = np.random.default_rng(4)
+    values = 50 + np.sqrt(LINEAR)
+    values[LINEAR < 1500] -= 0.075 * np.sqrt(1500 - LINEAR[LINEAR < 1500])
+    values += 0.3 * rng.standard_normal(100)
+    (note,) = fit_growth((LINEAR, values)).notes
+    law, since = re.fullmatch(r"from step .* on ([\w-]+) fits as well: .*since=(\d+)\)", note).groups()
+    assert law == "sqrt" == fit_growth((LINEAR, values), since=int(since)).best
+
+
+def test_a_simpler_law_is_seldom_pointed_out_where_the_rest_turns():
+    """Two straight lines behind a warm-up: alone, they are judged as strictly as a whole series."""
+    x = LINEAR / LINEAR[-1]
+    curve = 100 + 40 * x + 30 * np.maximum(x - 0.5, 0) - 1000 * np.maximum(0.03 - x, 0)
+    noise = [2.5 * np.random.default_rng(seed).standard_normal(100) for seed in range(12)]
+    found = [judge(plain_fits(LINEAR, curve + each), LINEAR, curve + each) for each in noise]
+    assert sum(bool(verdict.otherwise or verdict.begin) for verdict in found) <= 1
+
+
+def test_growth_against_weight_decay_is_told_from_a_falling_learning_rate():
+    """In noise of 2 % of the range it is claimed more often than not."""
+    curve = LAWS["misaligned-decay"].value(LINEAR, np.array(TRUTH["misaligned-decay"]))
+    noise = [0.02 * np.ptp(curve) * np.random.default_rng(seed).standard_normal(100) for seed in range(8)]
+    found = [chosen(LINEAR, curve + each)[0] for each in noise]
+    assert sum(choice.decided and choice.best == "misaligned-decay" for choice in found) > 4
 
 
 def test_robust_fit_equals_plain_fit_on_well_behaved_data():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +16,10 @@ import pytest
 import torch
 
 import normscope as ns
+from normscope.cli.app import main
 from normscope.errors import RunFileError, UsageError
 from normscope.live.monitor import Monitor
+from normscope.rows import ScalarRow
 from normscope.run import Run
 from normscope.schedule import every
 from normscope.theory.measures.live_status import live_state
@@ -144,6 +148,21 @@ def test_a_run_that_became_nan_shows_nan_and_how_many_values(tmp_path: Path) -> 
     assert " values are NaN or infinite · loss NaN" in text and "2.5" not in text.splitlines()[0]
 
 
+def test_a_group_that_became_zero_grows_by_no_power(tmp_path: Path) -> None:
+    net = blocks()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with Monitor(net, optimizer, tmp_path / "run.db", schedule=every(1)):
+        train_blocks(net, optimizer, 3)
+        with torch.no_grad():
+            for parameter in net["layers"][1].parameters():
+                parameter.zero_()
+        optimizer.param_groups[0]["lr"] = 0.0
+        train_blocks(net, optimizer, 1)
+    with Run(tmp_path / "run.db") as opened:
+        groups = {group.group: group for group in live_state(opened).groups}
+    assert (groups["01"].norm, groups["01"].exponent) == (0, None) and groups["00"].exponent is not None
+
+
 def watched(run: Path) -> str:
     code = "from normscope.cli.watch import watch; import typer; typer.run(watch)"
     command = [sys.executable, "-c", code, str(run)]
@@ -164,6 +183,35 @@ def test_the_command(run: Path) -> None:
     assert "total" in text and "03" in text
     state = json.loads(call("--json", "--by", "role"))
     assert state["step"] == 8 and state["groups"][0]["group"] == "total"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_terminal_the_state_follows_the_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on while the command waits; the user stops it at the second wait."""
+    path, waits = shutil.copy(run, tmp_path / "run.db"), []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+        with Run(path, write=True) as opened, opened.transaction():
+            opened.write([ScalarRow(8, "loss", 1.25)])
+
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr(sys, "argv", ["normscope", "watch", str(path), "--every", "7"])
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    first, later = (terminal.getvalue().find(f"loss {value} ") for value in (2.5, 1.25))
+    assert 0 <= first < later and waits == [7, 7] and ended.value.code == 0
 
 
 def test_a_norm_of_nan_parameters_is_no_number(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -86,18 +85,13 @@ def test_without_kaleido_the_extra_is_named(fit, tmp_path, monkeypatch):
 
 
 @pytest.mark.browser
-def test_without_a_browser_the_way_out_is_named(tmp_path):
+def test_without_a_browser_the_way_out_is_named(fit, tmp_path, monkeypatch):
     pytest.importorskip("kaleido", reason="figures as images need the package kaleido")
-    code = (
-        "import sys; from normscope.errors import UsageError; from normscope import plot\n"
-        "try:\n    plot('t5-base', sys.argv[1])\nexcept UsageError as e:\n    print(e)"
-    )
-    missing = {"PATH": "", "BROWSER_PATH": str(tmp_path / "no-chrome"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "x.svg"], capture_output=True, text=True, env=missing
-    )
-    assert "needs Chrome or Chromium, and none was found" in done.stdout, done.stderr
-    assert "BROWSER_PATH" in done.stdout and ".html" in done.stdout
+    for name, value in (("PATH", ""), ("BROWSER_PATH", tmp_path / "no-chrome"), ("HOME", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(UsageError, match=r"\.svg .*none was found.*BROWSER_PATH.*\.html") as caught:
+        plot(fit, tmp_path / "x.svg")
+    assert "needs Chrome or Chromium" in str(caught.value)
     assert not (tmp_path / "x.svg").exists()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from normscope.errors import RunFileError
-from normscope.run import Run, ScalarRow
+from normscope.run import Run, SaturationRow, ScalarRow
 from normscope.views.reports.report import report, run_page
 
 from .networks import TOKENS, attention, cell, head_rows, write_network, write_sweep
@@ -50,6 +50,15 @@ def test_a_run_without_weights_shows_what_it_has(network):
         "head-types",
     }
     assert set(network) == {f"s0-{key}" for key in expected}
+
+
+def test_one_layer_at_one_step_is_a_section(tmp_path):
+    with Run.create(tmp_path / "run.db") as run, run.transaction():
+        run.write([SaturationRow(7, "h.0", 1, 0.9, 0.01, 500, 1024.0, converged=True)])
+    with Run(tmp_path / "run.db") as run:
+        (stage,) = run_page(run).stages
+    (section,) = stage.sections
+    assert section.key == "saturation" and "saturation-layers" in {figure.key for figure in section.figures}
 
 
 def test_saturation_is_beside_that_of_a_random_network(network):

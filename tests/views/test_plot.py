@@ -15,6 +15,7 @@ from normscope.run import Run
 from normscope.views.figures.training import scalar_figures
 from normscope.views.plotting.plot import DRAWINGS
 from normscope.views.plotting.step_axis import root_ticks
+from tests.theory.make_run import make_run
 
 from .networks import cell
 from .pages import figures
@@ -141,6 +142,15 @@ def test_a_comparison_shows_both_runs(results):
     assert b.name.endswith("b.db")
     a, b = ns.plot(found, show="exponents").data
     assert len(a.y) == len(b.y) == len(found.groups)
+
+
+def test_the_title_of_a_comparison_counts_the_groups_that_stay_apart(tmp_path):
+    a, b = tmp_path / "a.db", tmp_path / "b.db"
+    make_run(a)
+    make_run(b, exponents=(0.5, 0.7, 0.5, 0.8))
+    different, same = (ns.plot(ns.compare(a, other, by="tensor")).layout.title.text for other in (b, a))
+    assert different.startswith("1 of 4 tensors") and "differ" in different
+    assert same.startswith("No tensor") and "differs" in same
 
 
 def test_a_budget_adds_up(results):

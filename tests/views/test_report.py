@@ -132,6 +132,17 @@ def test_two_checkpoints_have_a_direction_and_no_law(tmp_path):
     assert "s0-cosine" in drawn and "s0-budget" in drawn
 
 
+def test_the_page_counts_checkpoints_or_the_steps_that_a_monitor_recorded(tmp_path):
+    write_walk(tmp_path / "run.db", [0, 100, 200], layers=2)
+    with Run(tmp_path / "run.db", write=True) as run:
+        scanned = run_page(run).subtitle
+        with run.transaction():
+            run.delete_rows("checkpoint", "1 = 1")
+        recorded = run_page(run).subtitle
+    assert scanned.startswith("3 checkpoints · ") and recorded.startswith("3 recorded steps · ")
+    assert scanned.partition(" · ")[2] == recorded.partition(" · ")[2]
+
+
 def test_each_stage_has_its_own_part(tmp_path):
     run = tmp_path / "staged.db"
     write_walk(run, [0, 100, 200], layers=2, stage="first")

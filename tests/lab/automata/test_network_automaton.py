@@ -74,7 +74,8 @@ def test_a_planted_mistake_is_the_counterexample(name, mistakes, first):
     assert (row.equivalent, row.difference, row.mistake) == (False, first, first)
     assert row.accuracy == pytest.approx(1 - len(mistakes) / row.prefixes)
     assert row.classes > found["language"].classes
-    assert any("first mistake is" in text for text in found.messages)
+    where = f"after {first!r}" if first else "at the start"
+    assert f"its first mistake is {where}" in found.messages[1]
 
 
 def test_a_mistake_where_no_word_begins_counts_only_if_all_strings_are_asked():
@@ -98,7 +99,8 @@ def test_a_language_that_counts_is_truncated_and_says_so():
     assert found["model"].automaton == found["language"].automaton
     assert found["model"].inconsistent > 0 and found["model"].unexplained > 0
     assert "infinite" in found.warnings[0] and "left open" in found.warnings[0]
-    assert any("is open" in text for text in found.messages)
+    assert "is open" in found.messages[1]
+    assert f"after {found['model'].unexplained} of {found['model'].strings} strings" in found.messages[1]
 
 
 def test_a_horizon_that_sees_too_little_says_so():
@@ -291,6 +293,22 @@ def test_a_network_that_allows_too_much_is_followed_as_far_as_possible():
     row = found["model"]
     assert (row.length, row.strings, row.classes, row.prefixes) == (14, 2**15 - 1, 1, 21)
     assert any("its strings of up to 14" in text for text in found.warnings)
+
+
+class Late(nn.Module):
+    """Allows every symbol; a word may end after any but 14 or more of them."""
+
+    def forward(self, ids):
+        logits = torch.ones(*ids.shape, 3)
+        logits[:, 14:, 0] = -1
+        return logits
+
+
+def test_a_horizon_beyond_what_could_be_followed_looks_as_far_as_it_can():
+    """Strings are followed up to 14 symbols: 13 ahead of the empty one, everything is still allowed."""
+    row = ns.automaton(Late(), "ab-star", length=20, horizon=14)["model"]
+    assert (row.length, row.horizon, row.classes) == (14, 13, 2)
+    assert row.automaton.moves == ((1, 1), (None, None))
 
 
 def test_exploring_stops_before_the_limit():

@@ -143,23 +143,34 @@ class PredictionReader:
             return _chosen(values, labels_of(batch), torch.ones(len(values), dtype=torch.bool))
         decoder = "decoder_input_ids" in batch.kwargs
         targets = labels_of(batch)
-        if targets is None:
+        if targets is not None:
+            decoder = decoder or self._has_decoder  # the labels are its own: the encoder's mask is another
+        elif self.task != "sets":  # which symbols may come next, only labels say
             targets = token_ids(batch, decoder)
-        elif self._has_decoder:
-            decoder = True  # the labels are the decoder's: the encoder's mask says nothing about them
+            if targets is None:
+                raise UsageError(f"task {self.task!r} needs token ids or labels, and the batch has neither")
+        self._check_shapes(values, targets)
+        real = _real(batch, decoder, values)
         if targets is None:
-            raise UsageError(f"task {self.task!r} needs token ids or labels, and the batch has neither")
-        if values.dim() != 3 or tuple(targets.shape[:2]) != tuple(values.shape[:2]):
-            raise UsageError(
-                f"labels or token ids of shape {list(targets.shape)} do not fit logits of shape "
-                f"{list(values.shape)}: expected one per position"
-            )
-        real = _real(batch, decoder, targets)
+            return _chosen(values, None, real)
         if self.task == "next-token":
             real = real[:, 1:] & real[:, :-1]
             values, targets = values[:, :-1], targets[:, 1:]
         counted = (targets if targets.dim() == 2 else targets[..., 0]) != IGNORED
-        return _chosen(values, targets, real & counted)
+        return _chosen(values, targets, real & counted.to(real.device))
+
+    def _check_shapes(self, values: Tensor, targets: Tensor | None) -> None:
+        wanted, each = (values.shape, "symbol") if self.task == "sets" else (values.shape[:2], "position")
+        if values.dim() != 3:
+            raise UsageError(
+                f"task {self.task!r} needs logits of every position, and the model's have the shape "
+                f"{list(values.shape)}: expected three axes"
+            )
+        if targets is not None and targets.shape != wanted:
+            raise UsageError(
+                f"labels or token ids of shape {list(targets.shape)} do not fit logits of shape "
+                f"{list(values.shape)}: task {self.task!r} expects one per {each}"
+            )
 
 
 def labels_of(batch: Batch) -> Tensor | None:
@@ -186,14 +197,14 @@ def _logits(output: Any) -> Tensor | None:
     return found if isinstance(found, Tensor) and found.is_floating_point() and found.dim() >= 2 else None
 
 
-def _real(batch: Batch, decoder: bool, targets: Tensor) -> Tensor:
+def _real(batch: Batch, decoder: bool, values: Tensor) -> Tensor:
     mask = batch.decoder_mask if decoder else batch.mask
-    shape = targets.shape[:2]
+    shape = values.shape[:2]
     if mask is None:
-        return torch.ones(shape, dtype=torch.bool, device=targets.device)
+        return torch.ones(shape, dtype=torch.bool, device=values.device)
     if mask.shape != shape:
         raise UsageError(f"the mask has shape {list(mask.shape)}; expected {list(shape)}, one per token")
-    return mask.to(targets.device)
+    return mask.to(values.device)
 
 
 def _states(values: Tensor, batch: Batch) -> Predicted:

@@ -97,9 +97,10 @@ class ReplacementPasses:
         if copies > 1 and total > 1:
             found = self._checked(batch, before, copies, rows or 0)
         while len(found) < total:
+            progress(len(found), total, "replacing heads")
             size = 1 if self._mixed else copies
             found += self._run(batch, before, self.plans[len(found) : len(found) + size], rows or 0)
-            progress(len(found), total, "replacing heads")
+        progress(total, total, "replacing heads")
         return found
 
     def _checked(self, batch: Batch, before: Predicted, copies: int, rows: int) -> list[Changes]:

@@ -250,7 +250,7 @@ def judge(plain: Mapping[str, Fit], steps: Array, values: Array, rates_known: bo
     begin = _after_warm_up(first, steps)
     if begin and _moves(values[begin:]):
         late = steps[begin:], values[begin:]
-        again = replace(_weighed(plain_fits(*late), *late), begin=begin)
+        again = replace(_weighed(plain_fits(*late, list(plain)), *late), begin=begin)
         return again if again.choice.verdict in (ONE, SEVERAL) and again.choice.best != "piecewise" else first
     return _with_doubt(first, steps, values)
 

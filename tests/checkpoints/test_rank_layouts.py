@@ -1,5 +1,6 @@
 """Checkpoints that ranks wrote in parts against the same models saved whole: every tensor, layer and role."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -318,6 +319,14 @@ def test_both_formats_of_megatron_hold_the_same_model():
         tensor = one.tensors[name]
         assert tensor.shape == other.tensors[whole].shape
         assert bytes(one.read(name, 0, tensor.nbytes)) == bytes(other.read(whole, 0, tensor.nbytes)), name
+
+
+def test_the_step_before_the_first_is_known(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(next((FIXTURES / "torch_dist").iterdir()), folder)
+    torch.save({"iteration": 0}, folder / "common.pt")
+    (entry,) = open_series(folder).entries
+    assert entry.step == entry.open().step == 0
 
 
 def test_layers_in_one_tensor_are_told_apart(tmp_path):

@@ -154,7 +154,7 @@ def test_what_two_ranks_of_fsdp2_saved(tmp_path):
 
 @given(st.data())
 def test_any_tiling_reads_as_the_whole(data):
-    """Cut an array along both axes anywhere; every range reads as it does from the array, and is dropped once."""
+    """Cut an array along both axes anywhere; every range reads as it does from the array."""
     shape = data.draw(st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(1, 3)))
     whole = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)
     cuts = [[0, *sorted(data.draw(st.sets(st.integers(1, n), max_size=3))), n] for n in shape[:2]]

@@ -65,7 +65,9 @@ def test_a_factor_does_not_change_the_findings():
 
 
 @pytest.mark.parametrize("rounding", [round, int])
-@pytest.mark.parametrize(("total", "count"), [(160, 30), (1000, 12), (1437, 13), (100_000, 7), (9999, 40)])
+@pytest.mark.parametrize(
+    ("total", "count"), [(22, 10), (160, 30), (160, 70), (1000, 12), (1437, 13), (100_000, 7), (9999, 40)]
+)
 def test_equal_parts_of_a_training_are_rounded(total, count, rounding):
     steps = [rounding(total * i / count) for i in range(count + 1)]
     found = learn_spacing(steps)

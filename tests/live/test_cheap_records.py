@@ -158,3 +158,12 @@ def test_changes_that_steps_explain_are_no_sign_of_an_unknown_optimizer(steps: i
     for parameter in parameters * 200:
         parameter.add_(1.0)
     assert arrivals.missing(steps)
+
+
+@pytest.mark.parametrize("number", [2, 9, 40])
+def test_changes_without_steps_are_seen_although_the_first_parameter_is_frozen(number: int) -> None:
+    parameters = [torch.zeros(2) for _ in range(number)]
+    arrivals = StepArrivals(parameters, 0)
+    for parameter in parameters[1:] * 100:
+        parameter.add_(1.0)
+    assert arrivals.missing(0)

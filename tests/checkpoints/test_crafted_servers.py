@@ -464,6 +464,11 @@ def continue_without_end(r):
         r.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
 
 
+def switches_to_another_protocol(r):
+    r.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n")
+    r.part()
+
+
 def not_http(r):
     r.wfile.write(b"\x00\x01SSH-2.0-OpenSSH\r\n" * 10)
     r.hang_up()
@@ -544,6 +549,7 @@ NOT_BELIEVED = {
     endless_headers: "more than 100 headers",
     a_header_of_a_megabyte: "header line",
     continue_without_end: "after 2 attempts",
+    switches_to_another_protocol: "answered 101",
     not_http: "after 2 attempts",
     closes_at_once: "after 2 attempts",
     never_recovers: "after 2 attempts: the server answered 500",

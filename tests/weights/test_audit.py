@@ -52,6 +52,7 @@ def test_a_series_is_sound_if_nothing_is_said_of_it_first():
 
 
 def kinds(result):
+    assert all(0 < finding.confidence <= 1 for finding in result.findings)
     return {finding.kind for finding in result.findings if finding.confidence >= 0.5}
 
 

@@ -13,7 +13,8 @@ from safetensors.torch import save
 
 from normscope.checkpoints import open_series
 from normscope.checkpoints.ranges import web_connections
-from normscope.checkpoints.ranges.retry import Retry
+from normscope.checkpoints.ranges.range_answers import counted
+from normscope.checkpoints.ranges.retry import Retry, fetch_all
 from normscope.checkpoints.storage import web
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
@@ -697,3 +698,13 @@ def test_a_connection_on_which_something_waits_is_not_used_again():
         assert timed.silent
         theirs.sendall(b"HTTP/1.1 206 Another\r\n")
         assert not timed.silent
+
+
+def test_answers_that_are_always_too_slow_are_given_up():
+    """Although each of them brings a part of what is left."""
+
+    def fetch(start, stop):
+        return counted([bytes(1 + (stop - start) // 4)], stop - start, deadline=0.0)
+
+    with pytest.raises(CheckpointError, match="took too long"):
+        fetch_all(fetch, "x", 0, 1000, Retry(attempts=3, first=0.001, longest=0.001))

@@ -241,7 +241,7 @@ def test_a_loss_of_parts_says_which_outputs_were_seen(tmp_path: Path) -> None:
 def test_in_a_module_without_parameters() -> None:
     class Scale(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x / (x - x)
+            return (x - x) / (x - x)
 
     net = nn.Sequential(nn.ReLU(), Scale())
     watch = ForwardWatch(net)

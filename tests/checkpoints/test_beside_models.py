@@ -244,3 +244,18 @@ def test_slots_by_their_company():
         "state.0.weight",
     ]
     assert slot_groups(names) == ["g_optim.state.0.z", "g_optim.state.1.sum"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "networks"),
+    [
+        (["head.weight", "head.bias"], ()),
+        (["critic.0.weight", "critic.0.bias", "critic.1.weight"], ("model", "critic")),
+    ],
+    ids=["its head", "another network"],
+)
+def test_a_head_has_one_matrix_and_a_network_of_its_own_more(beside, networks):
+    names = ["model.0.weight", "model.1.weight", "model.2.weight", *beside]
+    found = select_model(tuple(name.split(".")) for name in names)
+    assert sorted(found.names.values()) == sorted(names)
+    assert (found.networks, found.skipped) == (networks, {})

@@ -13,7 +13,8 @@ from safetensors.torch import save
 
 from normscope.checkpoints import open_series
 from normscope.checkpoints.ranges import web_connections
-from normscope.checkpoints.ranges.retry import Retry
+from normscope.checkpoints.ranges.range_answers import counted
+from normscope.checkpoints.ranges.retry import Retry, fetch_all
 from normscope.checkpoints.storage import web
 from normscope.errors import CheckpointError, ReplacedCheckpoint
 
@@ -464,6 +465,11 @@ def continue_without_end(r):
         r.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
 
 
+def switches_to_another_protocol(r):
+    r.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n")
+    r.part()
+
+
 def not_http(r):
     r.wfile.write(b"\x00\x01SSH-2.0-OpenSSH\r\n" * 10)
     r.hang_up()
@@ -544,6 +550,7 @@ NOT_BELIEVED = {
     endless_headers: "more than 100 headers",
     a_header_of_a_megabyte: "header line",
     continue_without_end: "after 2 attempts",
+    switches_to_another_protocol: "answered 101",
     not_http: "after 2 attempts",
     closes_at_once: "after 2 attempts",
     never_recovers: "after 2 attempts: the server answered 500",
@@ -691,3 +698,13 @@ def test_a_connection_on_which_something_waits_is_not_used_again():
         assert timed.silent
         theirs.sendall(b"HTTP/1.1 206 Another\r\n")
         assert not timed.silent
+
+
+def test_answers_that_are_always_too_slow_are_given_up():
+    """Although each of them brings a part of what is left."""
+
+    def fetch(start, stop):
+        return counted([bytes(1 + (stop - start) // 4)], stop - start, deadline=0.0)
+
+    with pytest.raises(CheckpointError, match="took too long"):
+        fetch_all(fetch, "x", 0, 1000, Retry(attempts=3, first=0.001, longest=0.001))

@@ -251,6 +251,13 @@ def test_folders_of_checkpoints_are_found_and_matched(hub):
     assert read_all(open_series("hf://owner/folders").entries[1].open()) == expected(3)
 
 
+def test_empty_files_and_names_of_one_letter_are_files(hub):
+    files = {"model.safetensors": save(tensors(7)), ".gitattributes": b"", "a": b"", "b": b"x"}
+    hub.repositories["owner/small"] = {"step7": files}
+    (entry,) = open_series("hf://owner/small", revisions="step7").entries
+    assert read_all(entry.open()) == expected(7)
+
+
 TITLES = {
     "Training in progress, step 500": 500,
     "step 1,000": 1000,

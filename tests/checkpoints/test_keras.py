@@ -9,6 +9,7 @@ import pytest
 
 import normscope as ns
 from normscope.checkpoints import open_series
+from normscope.checkpoints.formats.hdf5 import hdf5_bytes
 from normscope.checkpoints.formats.registry import open_file
 from normscope.checkpoints.formats.tensorflow.object_graph import COPY
 from normscope.checkpoints.storage.local import LocalFile
@@ -167,6 +168,13 @@ def test_local_data_is_mapped():
     checkpoint = open_file(LocalFile(FIXTURES / "subclassed.keras"))
     assert all(checkpoint.zero_copy(name) for name in checkpoint.tensors)
     assert all(checkpoint.stored_range(name, 0, 4) for name in checkpoint.tensors)
+
+
+def test_a_file_of_more_parts_than_allowed_is_refused(monkeypatch):
+    """A few bytes can refer to each other so often that looking at them takes for ever."""
+    monkeypatch.setattr(hdf5_bytes, "_STEPS", 20)
+    with pytest.raises(CorruptCheckpoint, match="too many parts"):
+        open_file(LocalFile(FIXTURES / "subclassed.keras"))
 
 
 # -- HDF5, against h5py --------------------------------------------------------------------------

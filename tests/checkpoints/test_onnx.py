@@ -10,7 +10,10 @@ import pytest
 
 import normscope as ns
 from normscope.checkpoints import open_series
+from normscope.checkpoints.base import Tensor
+from normscope.checkpoints.extents import ByteRange
 from normscope.checkpoints.formats.onnx.onnx_files import is_onnx
+from normscope.checkpoints.formats.onnx.shared_values import transposed_copies
 from normscope.checkpoints.series.discovery import find_series
 from normscope.checkpoints.storage.local import LocalFile
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -195,3 +198,15 @@ def test_a_local_file_with_its_data_beside_it(tmp_path):
 def test_from_any_place_in_parts_and_again(tmp_path, name):
     """Over fsspec, with several workers and a scan that continues, the rows are those of a local folder."""
     check_places(tmp_path, series(tmp_path, name))
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("random", True), ("other", False), ("zeros", False)])
+def test_a_head_is_a_transposed_embedding_if_its_values_say_so(kind, tied):
+    """Two matrices of zeros are equal, too, and need not be one."""
+    table = np.zeros((7, 5)) if kind == "zeros" else np.random.default_rng(0).standard_normal((7, 5))
+    head = np.ascontiguousarray(table.T) + (kind == "other")
+    values = {"embed": table.astype("f4"), "head": head.astype("f4")}
+    tensors = {name: Tensor(name, value.shape, "float32", name) for name, value in values.items()}
+    extents = {name: ByteRange(MemoryFile(name, value.tobytes()), 0) for name, value in values.items()}
+    found = transposed_copies(tensors, extents, ["embed"], ["head"])
+    assert found == ({"head": "embed"} if tied else {})

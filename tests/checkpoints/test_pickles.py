@@ -242,6 +242,13 @@ def test_a_compressed_archive_is_refused_with_a_reason(tmp_path):
         open_file(LocalFile(path))
 
 
+@pytest.mark.parametrize("megabytes", [2, 17])
+def test_a_legacy_file_whose_weights_come_after_much_else(tmp_path, megabytes):
+    value = {"w": torch.arange(3.0), "log": [f"{i:06}" + "x" * 100_000 for i in range(10 * megabytes)]}
+    checkpoint = save(tmp_path, value, _use_new_zipfile_serialization=False)
+    assert bytes(checkpoint.read("w", 0, 12)) == raw(torch.arange(3.0))
+
+
 @zip_or_legacy
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
 def test_truncation(tmp_path, part, zipped):

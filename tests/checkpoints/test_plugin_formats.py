@@ -1,5 +1,6 @@
 """Formats that other packages add, as entry points of the group normscope.formats."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,7 @@ from normscope.checkpoints.formats.registry import (
     file_formats,
     folder_formats,
 )
-from normscope.errors import CorruptCheckpoint, PluginError, UnknownFormat
+from normscope.errors import CheckpointError, CorruptCheckpoint, PluginError, UnknownFormat
 
 MAGIC = b"RAW1"
 
@@ -106,3 +107,27 @@ def test_an_object_that_is_not_a_format_is_refused(tmp_path, install):
     )
     with pytest.raises(PluginError, match=expected):
         open_series(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "words"),
+    [
+        (ValueError("no such part"), CorruptCheckpoint, "damaged .*ValueError: no such part"),
+        (ZeroDivisionError("division by zero"), CorruptCheckpoint, "damaged .*division by zero"),
+        (KeyError("w"), CorruptCheckpoint, "damaged .*KeyError"),
+        (PermissionError(13, "Permission denied"), CheckpointError, "cannot be read: Permission denied"),
+        (MemoryError(), CheckpointError, "needs more memory"),
+        (UnknownFormat("not one of mine"), UnknownFormat, "^not one of mine$"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_whatever_a_reader_raises_names_the_file(tmp_path, install, raised, kind, words):
+    def fails(file):
+        raise raised
+
+    install(raw=replace(raw_format(".raw"), open=fails))
+    (tmp_path / "step_1.raw").write_bytes(MAGIC + bytes(8))
+    with pytest.raises(kind, match=words) as caught:
+        open_series(tmp_path).entries[0].open()
+    assert type(caught.value) is kind
+    assert kind is UnknownFormat or "step_1.raw" in str(caught.value)

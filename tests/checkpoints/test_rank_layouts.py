@@ -1,12 +1,14 @@
 """Checkpoints that ranks wrote in parts against the same models saved whole: every tensor, layer and role."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from normscope.checkpoints import open_series
-from normscope.errors import CheckpointError
+from normscope.checkpoints import open_file, open_series
+from normscope.checkpoints.storage.local import LocalFile
+from normscope.errors import CheckpointError, CorruptCheckpoint
 from normscope.weights.scan.scan import scan
 from tests.checkpoints.rank_writers import llama, megatron, write_megatron, write_meta
 from tests.checkpoints.small_checkpoints import raw
@@ -318,6 +320,23 @@ def test_both_formats_of_megatron_hold_the_same_model():
         tensor = one.tensors[name]
         assert tensor.shape == other.tensors[whole].shape
         assert bytes(one.read(name, 0, tensor.nbytes)) == bytes(other.read(whole, 0, tensor.nbytes)), name
+
+
+def test_the_step_before_the_first_is_known(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(next((FIXTURES / "torch_dist").iterdir()), folder)
+    torch.save({"iteration": 0}, folder / "common.pt")
+    (entry,) = open_series(folder).entries
+    assert entry.step == entry.open().step == 0
+
+
+def test_a_file_that_takes_too_long_costs_the_next_one_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("NORMSCOPE_LIMITS", "work=2000")
+    torch.save({"model": {"w": torch.ones(2)}, "log": [[i] for i in range(3000)]}, tmp_path / "long.pt")
+    with pytest.raises(CorruptCheckpoint, match="too long"):
+        open_file(LocalFile(tmp_path / "long.pt"))
+    (entry,) = open_series(FIXTURES / "torch_dist").entries
+    assert entry.open().step == 1
 
 
 def test_layers_in_one_tensor_are_told_apart(tmp_path):

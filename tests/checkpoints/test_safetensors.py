@@ -51,6 +51,12 @@ def test_every_dtype(tmp_path, dtype):
     assert bytes(with_header.read("empty", 0, 0)) == b""
 
 
+def test_names_in_any_script(tmp_path):
+    save_file({"層.0.вес": torch.arange(3.0)}, tmp_path / "step_1.safetensors", {"author": "Zoë 🙂"})
+    checkpoint = open_file(LocalFile(tmp_path / "step_1.safetensors"))
+    assert bytes(checkpoint.read("層.0.вес", 0, 12)) == raw(torch.arange(3.0))
+
+
 def test_opening_reads_only_the_header(tmp_path):
     save_file({"w": torch.zeros(1000)}, tmp_path / "m.safetensors")
     file = LocalFile(tmp_path / "m.safetensors")

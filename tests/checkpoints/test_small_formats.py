@@ -276,3 +276,21 @@ def test_gguf_that_contradicts_itself(tmp_path, content):
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(CheckpointError):
         open_file(LocalFile(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize("field", ["count", "size", "start"])
+def test_any_number_of_an_archive_may_be_in_its_large_record(tmp_path, field):
+    """Each that is too large for its field is all ones there, and stands in the record of 64 bits."""
+    path = tmp_path / "step_1.npz"
+    np.savez(path, w=np.arange(6.0))
+    data = path.read_bytes()
+    end = data.rfind(b"PK\5\6")
+    count, size, start = struct.unpack("<HII", data[end + 10 : end + 20])
+    large = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, start)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, end, 1)
+    numbers = {"count": count, "size": size, "start": start}
+    numbers[field] = 0xFFFF if field == "count" else 0xFFFFFFFF
+    last = data[end : end + 10] + struct.pack("<HII", *numbers.values()) + data[end + 20 :]
+    path.write_bytes(data[:end] + large + locator + last)
+    (entry,) = open_series(path).entries
+    assert bytes(entry.open().read("w", 0, 48)) == np.arange(6.0).tobytes()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from normscope.checkpoints import open_series
 from normscope.checkpoints.formats.tensorflow.leveldb import decompress, read_sorted_table
-from normscope.checkpoints.formats.tensorflow.object_graph import meaningful_names
+from normscope.checkpoints.formats.tensorflow.object_graph import copies, meaningful_names
 from normscope.checkpoints.formats.tensorflow.tensor_bundle import open_bundle
 from normscope.checkpoints.storage.local import LocalFile, LocalFolder
 from normscope.errors import CheckpointError, CorruptCheckpoint
@@ -139,3 +139,11 @@ def test_names_of_the_graph_that_become_one():
     known["q/variables/variables_3/3"] = known["r/variables/0"] = "a/x"
     found = meaningful_names(known, known)
     assert len(set(found.values())) == len(known)
+
+
+def test_as_many_of_equal_variables_are_copies_as_are_stored_elsewhere():
+    """Biases that are all zero are equal: each has its copy in the list that only Keras uses."""
+    zeros, kernel = ((8,), "float32", 1), ((8, 8), "float32", 2)
+    lists = {"model/_all_variables": [zeros, zeros, kernel, zeros], "model/variables": [zeros, kernel, zeros]}
+    marks = {f"{name}/{i}": mark for name, every in lists.items() for i, mark in enumerate(every)}
+    assert copies(marks) == {f"model/_all_variables/{i}" for i in range(3)}

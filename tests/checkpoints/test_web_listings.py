@@ -135,6 +135,22 @@ def test_listings_that_go_on_for_ever(text):
         assert len(server.requests) < 30
 
 
+def test_a_server_that_is_busy_is_asked_for_its_page_again(monkeypatch):
+    monkeypatch.setattr(web, "RETRY", Retry(attempts=3, first=0.01, longest=0.01))
+    page, file = b"<a href='step_1.safetensors'>x</a>", save(tensors(1))
+
+    def behaviour(r):
+        if not r.path.endswith("/"):
+            r.part()
+        else:
+            busy = r.number < 2
+            r.head(503 if busy else 200, ("Content-Type", "text/html"), ("Content-Length", len(page)))
+            r.wfile.write(bytes(len(page)) if busy else page)
+
+    with CraftedServer(file, behaviour).serving() as server:
+        check(open_series(f"{server.root}/run/"), [1])
+
+
 def test_a_page_that_is_cut_is_asked_for_again(monkeypatch):
     """Half a page lists half of the files."""
     monkeypatch.setattr(web, "RETRY", Retry(attempts=3, first=0.01, longest=0.01))

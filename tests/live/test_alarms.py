@@ -189,6 +189,8 @@ def test_losses_that_jump_climb_or_are_no_numbers() -> None:
     assert kinds({}) == []
     assert kinds({150: 2e4}) == [("loss-spike", 150)]
     assert kinds({150: math.nan}) == [("loss-nonfinite", 150)]
+    (lost,) = alarms(ordinary(range(300)), losses | {150: math.inf})
+    assert f"infinite; it was {losses[149]:.4g} at step 149" in lost.message
     ((kind, step),) = kinds({s: losses[s] + 0.2 * (s - 150) for s in range(150, 300)})
     assert kind == "loss-climb" and step <= 170
 

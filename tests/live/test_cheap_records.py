@@ -106,6 +106,23 @@ def test_a_queue_without_a_lock_loses_nothing_and_keeps_the_order() -> None:
         assert [number for who, number in taken if who == sender] == list(range(2000))
 
 
+def test_items_are_delivered_although_nobody_waits_for_them() -> None:
+    taken: list[int] = []
+    arrived = threading.Semaphore(0)
+
+    def deliver(items: Sequence[int]) -> None:
+        taken.extend(items)
+        arrived.release()
+
+    box: Outbox[int] = Outbox(deliver, "test", linger=0.001)
+    for number in range(5):  # each after the one before was delivered
+        box.put(number)
+        assert arrived.acquire(timeout=5)
+        time.sleep(0.01)  # the thread waits again
+    assert taken == list(range(5))
+    assert box.close()
+
+
 def test_items_that_arrive_while_others_are_thinned_stay() -> None:
     failing = threading.Event()
 
@@ -141,3 +158,12 @@ def test_changes_that_steps_explain_are_no_sign_of_an_unknown_optimizer(steps: i
     for parameter in parameters * 200:
         parameter.add_(1.0)
     assert arrivals.missing(steps)
+
+
+@pytest.mark.parametrize("number", [2, 9, 40])
+def test_changes_without_steps_are_seen_although_the_first_parameter_is_frozen(number: int) -> None:
+    parameters = [torch.zeros(2) for _ in range(number)]
+    arrivals = StepArrivals(parameters, 0)
+    for parameter in parameters[1:] * 100:
+        parameter.add_(1.0)
+    assert arrivals.missing(0)

@@ -119,6 +119,21 @@ def test_each_parameter_has_its_own_groups_rates(tmp_path: Path) -> None:
     assert found[1, "frozen.bias"]["lr"] is None
 
 
+@pytest.mark.parametrize("setting", ["lr", "weight_decay"])
+def test_a_rate_that_changes_between_records_is_noted(tmp_path: Path, setting: str) -> None:
+    model = tiny()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.25, weight_decay=0.5)
+    with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(4)):
+        for step, tokens in enumerate(batches(8), start=1):
+            optimizer.param_groups[0][setting] = 0.125 if step > 5 else optimizer.defaults[setting]
+            model(tokens).backward()
+            optimizer.step()
+    with Run(tmp_path / "run.db") as run:
+        noted = run.query(f"SELECT step, {setting} FROM rate ORDER BY step")
+    assert noted == [(1, optimizer.defaults[setting]), (6, 0.125)]
+
+
 def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:
     model = tiny()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
@@ -139,14 +154,15 @@ def test_accumulated_micro_batches_are_one_step(tmp_path: Path) -> None:
             check(row, expected[step][name])
 
 
+@pytest.mark.parametrize("first_scale", [1024.0, 4.0, 1.0])  # the step that is skipped halves it
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("unscale", [False, True])
 def test_grad_scaler_scales_nothing_and_skipped_steps_are_not_counted(
-    tmp_path: Path, fused: bool, unscale: bool
+    tmp_path: Path, fused: bool, unscale: bool, first_scale: float
 ) -> None:
     model = tiny()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01, fused=fused)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
     expected: list[dict[str, dict[str, float | None]]] = []
     with Monitor(model, optimizer, tmp_path / "run.db", schedule=every(1)) as monitor:
         for turn, tokens in enumerate(batches(4)):

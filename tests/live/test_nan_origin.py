@@ -238,6 +238,19 @@ def test_a_loss_of_parts_says_which_outputs_were_seen(tmp_path: Path) -> None:
     assert "after the outputs of zero, one, two, which have no NaN: in the loss" in raised[0].message
 
 
+def test_in_a_module_without_parameters() -> None:
+    class Scale(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x - x) / (x - x)
+
+    net = nn.Sequential(nn.ReLU(), Scale())
+    watch = ForwardWatch(net)
+    watch.arm()
+    net(torch.ones(2, 3))
+    look = watch.take()
+    assert look is not None and (look.module, look.input_finite) == ("1", True)
+
+
 def test_a_model_that_is_not_called_says_so(tmp_path: Path) -> None:
     net, raised = nn.Linear(3, 2), list[Alarm]()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)

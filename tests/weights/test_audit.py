@@ -52,6 +52,7 @@ def test_a_series_is_sound_if_nothing_is_said_of_it_first():
 
 
 def kinds(result):
+    assert all(0 < finding.confidence <= 1 for finding in result.findings)
     return {finding.kind for finding in result.findings if finding.confidence >= 0.5}
 
 
@@ -129,9 +130,10 @@ def test_exchanged_labels(tmp_path, sound):
     assert only(audit(write(tmp_path / "far", far)), "order").steps == (3000, 8000)
 
 
-def test_stored_step_contradicts_the_label(tmp_path, sound):
+@pytest.mark.parametrize("counted", [lambda step: step - 1, lambda step: 4 * step], ids=["from 0", "batches"])
+def test_stored_step_contradicts_the_label(tmp_path, sound, counted):
     for step, state in zip(STEPS, sound, strict=True):
-        inside = 9000 if step == 4000 else step - 1  # counted from 0, all but one
+        inside = 9000 if step == 4000 else counted(step)
         torch.save({"model": state, "step": inside}, tmp_path / f"step_{step}.pt")
     found = only(audit(tmp_path), "order")
     assert found.steps == (4000,) and "4000 contains step 9000" in found.evidence
@@ -298,6 +300,14 @@ def test_a_shard_that_is_older(tmp_path, sound, lag):
     result = audit(write(tmp_path / "s", [*sound[:7], stale, *sound[8:]]))
     found = next(finding for finding in result.findings if finding.kind == "stale")
     assert found.steps == (STEPS[7 - lag], STEPS[7]) and "in between" in found.evidence
+
+
+@pytest.mark.parametrize("place", [2, 5, 8])
+def test_a_shard_that_was_not_written_again(tmp_path, sound, place):
+    """It is as it was one checkpoint before: the third of a series is the first of which that can be said."""
+    stale = {**sound[place], "h.0.mlp.c_fc.weight": sound[place - 1]["h.0.mlp.c_fc.weight"]}
+    found = only(audit(write(tmp_path / "s", [*sound[:place], stale, *sound[place + 1 :]])), "stale")
+    assert found.steps == (STEPS[place - 1], STEPS[place]) and "h.0.mlp.c_fc.weight" in found.evidence
 
 
 def test_gains_and_tables_do_not_hide_another_run(tmp_path, sound):

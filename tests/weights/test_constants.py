@@ -287,6 +287,15 @@ def test_tables_of_any_size_base_and_layout(n, d, base, start, dtype, layout):
             assert judge(sample(single, dtype), frozenset()) is not None
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("n", [10, 30])
+def test_what_decays_from_row_to_row_is_no_wave(n, sign):
+    """Also if it changes its sign at each row: x(m+1) + x(m−1) is a multiple of x(m), but more than twice."""
+    rates = torch.tensor([sign * 0.9, -0.5, 0.6, 0.7, 0.8], dtype=torch.float64)
+    table = rates ** torch.arange(n)[:, None]
+    assert judge(sample(table), frozenset()) is None
+
+
 @given(st.integers(2, 130), st.sampled_from(DTYPES), st.sampled_from([1, -1]))
 @settings(max_examples=60, deadline=None)
 def test_slopes_for_any_number_of_heads(heads, dtype, sign):

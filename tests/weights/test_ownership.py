@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from normscope import series
 from normscope.errors import AnotherSeries, CheckpointError, RunFileError, UsageError
 from normscope.run import Run, WeightRow
 from normscope.theory.measures.measures import group
@@ -337,14 +338,14 @@ def test_a_scan_that_fails_leaves_no_trace(scanned, run, tmp_path):
     assert run.read_bytes() == before
 
 
-def live_file(run, states, tensors=None):
+def live_file(run, states, tensors=None, tied=None):
     """A run file as a monitor leaves it: sums of every tensor, no maxima, no products with θ₀."""
     first = next(iter(states.values()))
     with Run.create(run) as opened, opened.transaction():
         from normscope.weights.tensor_rows import add_tensors
         from tests.weights.named import Named
 
-        rows = add_tensors(opened, [Named(n, t) for n, t in (tensors or first).items()], {})
+        rows = add_tensors(opened, [Named(n, t) for n, t in (tensors or first).items()], tied or {})
         for step, state in states.items():
             opened.write(
                 WeightRow(step, step - 1, row.id, float(state[row.name].double().pow(2).sum()), 0.0, 0.0)
@@ -377,6 +378,8 @@ def test_checkpoints_of_another_training_than_the_live_one(tmp_path, run, states
     refused(save_series(tmp_path / "d", random_walk([7], shapes={"w": (3,)})), run, "tensors are not those")
     lacking = {step: {n: t for n, t in s.items() if "c_fc" not in n} for step, s in states.items()}
     refused(save_series(tmp_path / "e", lacking), run, "c_fc")
+    more = {step: {**state, "h.9.mlp.weight": torch.ones(3, 3)} for step, state in states.items()}
+    refused(save_series(tmp_path / "f", more), run, "h.9.mlp.weight")
 
 
 def test_a_series_on_another_file_system(run, tmp_path, states):
@@ -566,6 +569,24 @@ def test_another_choice_of_tensors_is_audited_again(tmp_path, run):
     for skip, expected in ((["*mlp*"], []), ([], [("mixed-runs", (4, 5, 6, 7))]), (["*mlp*"], [])):
         with scan(folder, run, skip=skip) as opened:
             assert [(finding.kind, finding.steps) for finding in opened.findings()] == expected
+
+
+@pytest.mark.parametrize(
+    "stored", [["lm_head.weight"], ["lm_head.weight", "wte.weight"]], ids=["once", "twice"]
+)
+def test_a_tied_tensor_of_a_live_training_counts_once(tmp_path, run, states, stored):
+    """A monitor counts it under the first name in the model, `save_model` keeps the first in the alphabet."""
+    tensors = {**states[0], "lm_head.weight": states[0]["wte.weight"]}
+    live_file(run, states, tensors, {"lm_head.weight": "wte.weight"})
+    saved = {step: {**s, **{name: s["wte.weight"].clone() for name in stored}} for step, s in states.items()}
+    for state in saved.values() if len(stored) == 1 else ():
+        del state["wte.weight"]
+    for _ in range(2):
+        with scan(save_series(tmp_path / "a", saved), run) as opened:
+            assert [row.name for row in opened.tensors() if row.tied_to is not None] == ["lm_head.weight"]
+        found = series(run, "norm", scope="all")
+        norms = [sum(float(t.double().square().sum()) for t in s.values()) ** 0.5 for s in states.values()]
+        assert list(found[0].values) == pytest.approx(norms, rel=1e-5)
 
 
 def test_checkpoints_at_steps_that_a_monitor_did_not_record(tmp_path, run, states):

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from normscope.checkpoints.series.series import open_series
+from normscope.weights.scan.scan import scan
 from normscope.weights.soundness.samples import ELEMENTS, PIECE, choose_pieces, sampled_table
+from normscope.weights.soundness.tensor_checks import finite_part, load_sums
 from tests.conftest import save_series
 
 
@@ -60,6 +62,21 @@ def test_cosines_are_means_over_the_tensors(tmp_path):
         norms = np.linalg.norm(rows, axis=1)
         expected = expected + numel / 1400 * (rows @ rows.T) / np.outer(norms, norms)
     np.testing.assert_allclose(found.cosine, expected, rtol=1e-9)
+
+
+def test_sums_give_the_same_table_of_neighbours_and_of_all_with_the_first(tmp_path):
+    """Of what two checkpoints share no tensor has more than all, however it has grown."""
+    states = dict(walk({"a.weight": (20, 30)}, 3))
+    for step, state in states.items():
+        state["grown.weight"] = 3.0**step * states[0]["a.weight"][:10]
+        state["turned.weight"] = (-2.0) ** step * states[0]["a.weight"][:5]
+    sampled = table(write(tmp_path / "series", states))
+    with scan(tmp_path / "series", tmp_path / "run.db") as run:
+        found = finite_part(load_sums(run, "", list(states))).table()
+    for name in ("squared", "cosine", "shared"):
+        known, wanted = getattr(found, name), getattr(sampled, name)
+        assert known == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    assert found.shared[0, 1] == pytest.approx((600 + 300 - 150) / 1050, abs=0.01)
 
 
 def test_a_large_model_is_estimated(tmp_path):

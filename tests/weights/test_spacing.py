@@ -65,7 +65,9 @@ def test_a_factor_does_not_change_the_findings():
 
 
 @pytest.mark.parametrize("rounding", [round, int])
-@pytest.mark.parametrize(("total", "count"), [(160, 30), (1000, 12), (1437, 13), (100_000, 7), (9999, 40)])
+@pytest.mark.parametrize(
+    ("total", "count"), [(22, 10), (160, 30), (160, 70), (1000, 12), (1437, 13), (100_000, 7), (9999, 40)]
+)
 def test_equal_parts_of_a_training_are_rounded(total, count, rounding):
     steps = [rounding(total * i / count) for i in range(count + 1)]
     found = learn_spacing(steps)
@@ -73,3 +75,10 @@ def test_equal_parts_of_a_training_are_rounded(total, count, rounding):
     assert learn_spacing([*steps, steps[-1] + total // count // 3]).findings == ()  # the last comes early
     (gap,) = learn_spacing(steps[:4] + steps[5:]).findings
     assert gap.kind == "gap" and abs(gap.steps[0] - steps[4]) <= 1
+
+
+def test_one_missing_where_checkpoints_come_by_the_clock():
+    steps = [100, 210, 305, 402, 498, 610, 700, 795, 900, 1000]
+    assert learn_spacing(steps).findings == ()
+    (gap,) = learn_spacing([step for step in steps if step != 610]).findings
+    assert gap.kind == "gap" and gap.steps == (498, 700)

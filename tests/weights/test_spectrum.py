@@ -130,6 +130,14 @@ def test_experts_have_a_spectrum_each_and_convolutions_one(tmp_path):
     assert slices.norm == pytest.approx(kernel.norm().item(), rel=1e-6)
 
 
+def test_what_is_no_stack_of_matrices_is_said_and_the_others_go_on(tmp_path):
+    """Neither the kernel of a convolution, which is smaller, nor matrices, of which only one side is long."""
+    save(tmp_path / "series", 1, {"h.0.table": torch.randn(4, 2, 100), QUERY: torch.randn(16, 16)})
+    found = ns.spectrum(tmp_path / "series", tmp_path / "run.db")
+    assert len(found.rows) == 1
+    assert any("h.0.table at step 1" in note and "[4, 2, 100]" in note for note in found.notes)
+
+
 def test_the_command_prints_what_the_run_file_has(series, tmp_path):
     run = tmp_path / "run.db"
     document = call_json("spectrum", series, "--of", "weights", "--of", "growth", "--run", run)

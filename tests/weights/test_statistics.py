@@ -1,5 +1,6 @@
 """The sums compared with a plain float64 version, and their mathematical properties."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -257,6 +258,18 @@ class TestRunningSums:
         with pytest.raises(statistics._kernel.Unreadable) as error:
             chain(1, None, None, [good, (1 << 30, 0, 800)], b"\1\1", 400, totals, bytearray(3 * 448))
         assert error.value.args == (1, errno.EBADF)
+
+    @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
+    @pytest.mark.parametrize("lengths", [[8, 8, 8], [8, 8, 4]], ids=["summed", "refused"])
+    def test_the_kernel_gives_back_what_it_borrowed(self, lengths):
+        """Memory that it still held could not be freed, nor a mapped file be closed."""
+        buffers = [bytearray(length) for length in lengths]
+        with (
+            contextlib.nullcontext() if len(set(lengths)) == 1 else pytest.raises(ValueError, match="length")
+        ):
+            statistics._kernel.chain(1, buffers[0], None, buffers[1:], b"\1\1", 4, bytearray(96))
+        for buffer in buffers:
+            buffer.clear()  # BufferError while it is borrowed
 
     @pytest.mark.skipif(statistics._kernel is None, reason="the native kernel is not compiled here")
     def test_the_kernel_refuses_what_is_not_a_buffer(self):

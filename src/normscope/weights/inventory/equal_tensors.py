@@ -117,10 +117,8 @@ def _all_alike(row: TensorRow, sumsq: float | None, absmax: float | None) -> boo
 
 
 def _sums(run: Run, row: TensorRow) -> Rows:
-    sql = (
-        f"SELECT stage, step, prev_step, {_SUMS} FROM weight WHERE tensor = ? ORDER BY stage, step, prev_step"
-    )
-    return tuple(run.query(sql, (row.id,)))
+    rows = f"SELECT stage, step, prev_step, {_SUMS} FROM weight WHERE tensor = ? AND {SCANNED_ROWS}"
+    return tuple(run.query(f"{rows} ORDER BY stage, step, prev_step", (row.id,)))
 
 
 def _is_tie(rows: Sequence[TensorRow], sums: Rows) -> bool:

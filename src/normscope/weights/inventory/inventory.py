@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from normscope.checkpoints.base import WIDTHS, Checkpoint, Tensor
@@ -24,12 +24,14 @@ class TensorChoice:
     """What the user wants to be measured: patterns of tensor names to leave out and to keep.
 
     With `intersect`, all checkpoints are measured, in the tensors that all of them have: for an
-    audit, whose subject are the differences.
+    audit, whose subject are the differences. `counted` has the names of tied tensors that the run file
+    counts under another name, and that name: it is theirs in every checkpoint that has only one of the two.
     """
 
     skip: Collection[str] = ()
     keep: Collection[str] = ()
     intersect: bool = False
+    counted: Mapping[str, str] = field(default_factory=dict)
 
     def skips(self, names: Iterable[str]) -> bool:
         """Whether one of a tensor's names is to be left out."""
@@ -70,7 +72,8 @@ def take_inventory(
 ) -> Inventory:
     """Choose what to measure: floating-point parameters that the majority has, with the same shapes."""
     spelling = common_spelling([checkpoint.tensors for checkpoint in checkpoints])
-    renamed = {i: names for i, names in enumerate(spelling) if names}
+    all_names = [_as_counted(c, names, choice) for c, names in zip(checkpoints, spelling, strict=True)]
+    renamed = {i: names for i, names in enumerate(all_names) if names}
     same = [RenamedCheckpoint(c, renamed[i]) if i in renamed else c for i, c in enumerate(checkpoints)]
     wanted = _Wanted(choice, _all_names(renamed.values()))
     majority = _majority(same, labels, wanted)
@@ -82,11 +85,16 @@ def take_inventory(
     if not measured:
         raise CheckpointError(_nothing_left({**skipped, **reasons}, members.labels))
     absent = members.absent(majority.tied, {tensor.name for tensor in measured})
-    tied = _ties(members.checkpoints, [tensor.name for tensor in measured])
+    tied = _ties(members.checkpoints, _counted_first(measured, choice))
     for tensor in absent:
         other = majority.tied[tensor.name]
         tied[tensor.name] = tied.get(other, other)
         reasons.pop(tensor.name, None)
+    stored = {tensor.name: tensor for tensor in (*measured, *absent)}
+    for name, counted in choice.counted.items():
+        if name not in stored and name not in reasons and counted in stored:
+            absent.append(replace(stored[counted], name=name))
+            tied[name] = tied.get(counted, counted)
     twins = twin_networks(members.checkpoints[-1], [t for t in measured if t.name not in tied])
     return Inventory(
         tensors=(*measured, *absent),
@@ -97,12 +105,24 @@ def take_inventory(
         left_out=majority.left_out,
         differing=tuple(name for name, why in reasons.items() if why == members.not_common(name)),
         notes=(
-            *_spelling_notes({i: renamed[i] for i in majority.members if i in renamed}, labels),
+            *_spelling_notes({i: spelling[i] for i in majority.members if spelling[i]}, labels),
             *filter(None, [only_averages(tensor.name for tensor in measured)]),
             *([twin_note(twins)] if twins else []),
         ),
         twins=tuple(twins),
     )
+
+
+def _as_counted(checkpoint: Checkpoint, spelling: Names, choice: TensorChoice) -> Names:
+    """The names of a checkpoint that are spelled otherwise, with those of tied tensors that it has once."""
+    names = {stored: spelling.get(stored, stored) for stored in checkpoint.tensors} if choice.counted else {}
+    ties = {choice.counted[name]: stored for stored, name in names.items() if name in choice.counted}
+    return {**spelling, **{stored: name for name, stored in ties.items() if name not in names.values()}}
+
+
+def _counted_first(tensors: Sequence[Tensor], choice: TensorChoice) -> list[str]:
+    """Their names; of tied ones that of the tensor that is counted comes first."""
+    return sorted((tensor.name for tensor in tensors), key=lambda name: name in choice.counted)
 
 
 def _all_names(renamed: Iterable[Names]) -> dict[str, set[str]]:

@@ -173,7 +173,8 @@ def scan_series(
             )
         existing = stack.enter_context(Run.create(path)) if path.exists() else None
         series, ownership = join_recorded(series, existing, config.add)
-        stages = _open_stages(series, TensorChoice(config.skip, config.keep, intersect), stack)
+        choice = TensorChoice(config.skip, config.keep, intersect, _counted(existing))
+        stages = _open_stages(series, choice, stack)
         refuse_other_shapes(stages)
         _check_patterns(config, stages)
         target = existing or stack.enter_context(Run.create(path))
@@ -203,6 +204,13 @@ def scan_series(
         refuse_differing(target, rechecks)
         if more is not None:
             more(target, stages)
+
+
+def _counted(run: Run | None) -> dict[str, str]:
+    """Names of tied tensors in a run file, and those under which they are counted."""
+    rows = run.tensors() if run is not None else []
+    names = {row.id: row.name for row in rows}
+    return {row.name: names[row.tied_to] for row in rows if row.tied_to is not None}
 
 
 def _open_stages(series: CheckpointSeries, choice: TensorChoice, stack: ExitStack) -> list[ScanStage]:

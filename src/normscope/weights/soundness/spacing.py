@@ -82,7 +82,7 @@ def _rounded(steps: Sequence[int]) -> tuple[list[str], list[Finding]] | None:
     if len(points) <= REPEATS + 1 or usual < 2:
         return None
     intervals = np.diff(points)
-    places = np.concatenate([[0], np.cumsum(np.rint(intervals / usual))])
+    places = np.concatenate([[0], np.cumsum(np.ceil(intervals / usual - 0.5))])
     every = float((points[-1] - points[0]) / places[-1])
     single = np.unique(intervals[np.diff(places) == 1])
     off = points - points[0] - every * places

@@ -262,7 +262,11 @@ config = override(ns.TrainConfig(), {{"network": build, "steps": 2, "d_model": 8
 
 
 @pytest.mark.parametrize(
-    ("guard", "words"), [("if __name__ == '__main__':", "None"), ("if True:", "put the call under")]
+    ("guard", "words"),
+    [
+        pytest.param("if __name__ == '__main__':", "None", marks=pytest.mark.slow),
+        ("if True:", "put the call under"),
+    ],
 )
 def test_functions_of_a_script(guard, words, tmp_path):
     (tmp_path / "beside.py").write_text(PROGRAM.read_text())

@@ -61,10 +61,10 @@ def replication_report(folder):
 @pytest.mark.parametrize(
     "write",
     [
-        series_page,
+        pytest.param(series_page, marks=pytest.mark.slow),
         pytest.param(growing_page, marks=pytest.mark.slow),
         pytest.param(network_page, marks=pytest.mark.slow),
-        pytest.param(sweep_report, marks=pytest.mark.slow),
+        sweep_report,
         pytest.param(replication_report, marks=pytest.mark.slow),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_click_on_a_head_shows_its_attention(browser, tmp_path):
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_what_growth_does_is_drawn_in_full_panels(browser, tmp_path, width):
     """Every panel has its lines inside its own place, no heading is cut off, and one button moves all."""
     page_path = report(write_growing(tmp_path / "run.db"), tmp_path / "report.html")

